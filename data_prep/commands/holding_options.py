@@ -8,7 +8,10 @@ import typer
 
 from mpifl.common import InputError
 
-_GROUP = "The column or array that says whose an example is: those of one stay in one split of one silo."
+_GROUP = (
+    "The column or array that says whose an example is: those of one stay in one split of one silo. "
+    "Images: parent, or a pattern of their names."
+)
 Group = Annotated[str | None, typer.Option(help=_GROUP)]
 _ORDER = "The column or array, of numbers or dates, by which --test-last holds the last ones out."
 Order = Annotated[str | None, typer.Option(help=_ORDER)]

@@ -49,7 +49,7 @@ MEANINGS = {
     "target_names": "What the columns of y are called, as systolic,diastolic.",
     "targets": "What y is: classes, values or labels.",
     "tokenizer": "bytes, or a folder with a tokenizer.json; bytes.",
-    "values": "Which numbers of masks are the classes 0, 1, ..., as 0,255.",
+    "values": "Which numbers of masks are the classes 0, 1, ..., as 0,255, or 0,1/255 for one class of two.",
     "variety": "How much the silos' words differ; 100.",
     "words": "How many words there are; 2000.",
     "x": "The path of the features in the file.",

@@ -132,9 +132,10 @@ def changes_of(source: dict[str, Any]) -> dict[str, str]:
     return {kind: line for kind, line in lines.items() if line and isinstance(line, str)}
 
 
-def noted_as(kind: str, line: str) -> dict[str, Any]:
-    """Return a line on how examples were read as what a data set was `done`; nothing of an empty line."""
-    return {"done": {"notes": {kind: line}}} if line else {}
+def noted_as(**lines: str) -> dict[str, Any]:
+    """Return lines on how examples were read as what a data set was `done`; nothing of empty lines."""
+    told = {kind: line for kind, line in lines.items() if line}
+    return {"done": {"notes": told}} if told else {}
 
 
 def _index(names: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,10 @@ def as_agreed(source: str, words: Sequence[str], spec: FederationSpec) -> list[s
     agreed = {"length": "".join(map(str, one.shape[:1])), "ragged": "true" if one.ragged else ""}
     agreed |= {"inputs": f"{name},{one.mask or ''}".strip(",")}
     agreed |= {"end": (encoding_of(spec.source) or {}).get("end") or ""}
-    given = {word.partition("=")[0] for word in words}
+    given, by = {word.partition("=")[0] for word in words}, (encoding_of(spec.source) or {}).get("tokenizer")
+    if source == "jsonl" and by not in (None, "bytes") and "tokenizer" not in given:
+        what = "not given, and the federation's texts became tokens by a tokenizer.json"
+        raise InputError(f"--tokenizer: {what} of sha256 {by[:12]}...; name its folder: --tokenizer FOLDER")
     left = (inspect.signature(SOURCES[source]).parameters.keys() & agreed) - given
     return [*words, *(f"{key}={agreed[key]}" for key in sorted(left) if agreed[key])]
 
@@ -132,15 +135,21 @@ def _check_names(option: str, given: Sequence[str] | None, length: int) -> None:
 def assemble(folder: Path) -> FederationSpec:
     """Write the `federation.json` of a folder from the sites' `.json` entries in it; no shard is opened.
 
+    Silos that its `federation.json` describes stay, and those join them that it does not know.
+
     Raises:
         InputError: the sites' entries do not fit each other, or a silo is missing or there twice.
     """
+    paths = sorted(folder.glob("silo_*.json"))
     if (folder / "federation.json").exists():
+        known, found = read_spec(folder / "federation.json"), {path: read_spec(path) for path in paths}
+        there = [entry.silo for entry in known.silos]
+        if new := {path: one for path, one in found.items() if one.silos and one.silos[0].silo not in there}:
+            return _joined(folder, known, new)
         if cut := [one for one in sorted(folder.glob("silo_*.h5")) if not one.with_suffix(".json").exists()]:
             said = f"is a federation already, and no site's entry goes with {cut[0].name}"
             raise InputError(f"{folder}: {said}; train on it as it is, or cut all silos anew")
         raise InputError(f"{folder}: has a federation.json already; remove it to assemble another")
-    paths = sorted(folder.glob("silo_*.json"))
     if not paths:
         made = "every site makes its own with 'python -m data_prep import'"
         raise InputError(f"{folder}: holds no silo_*.json; {made}")
@@ -170,6 +179,23 @@ def assemble(folder: Path) -> FederationSpec:
     return describe(folder / "federation.json", whole)
 
 
+def _joined(folder: Path, known: FederationSpec, new: Mapping[Path, FederationSpec]) -> FederationSpec:
+    """Write the `federation.json` of a folder anew, with further silos."""
+    for path, spec in new.items():
+        _check_alike(folder / "federation.json", known, path, spec)
+    entries = sorted([*known.silos, *(one for spec in new.values() for one in spec.silos)],
+                     key=lambda entry: entry.silo or 0)  # fmt: skip
+    _check_numbers(folder, entries)
+    notes = {**(known.source.get("notes") or {}), **(changes_together([*new.values()])["notes"] or {})}
+    source = {**known.source, **changes_together([known, *new.values()]), "notes": notes or None}
+    if any(spec.source.get("encoding") != known.source.get("encoding") for spec in new.values()):
+        source["encoding"] = None
+    source = {key: value for key, value in source.items() if value is not None}
+    scheme = {**known.scheme, "name": "import"}  # a site numbers its rows and groups by itself
+    update = {"silos": entries, "source": source, "scheme": scheme}
+    return describe(folder / "federation.json", known.model_copy(update=update))
+
+
 def _check_alike(path: Path, first: FederationSpec, other: Path, spec: FederationSpec) -> None:
     for what in ("name", *DESCRIBED):
         ours, theirs = getattr(first, what), getattr(spec, what)
@@ -183,7 +209,12 @@ def _check_numbers(folder: Path, entries: Sequence[ShardEntry]) -> None:
         if entry.silo != number:
             there = [other.file for other in entries if other.silo == entry.silo]
             twice = f"silo {entry.silo} is there twice ({' and '.join(there)})" if len(there) > 1 else None
-            wrong = twice or f"silo {number} is missing"
+            wrong, shard = twice or f"silo {number} is missing", f"silo_{number:04d}"
+            if not twice and (folder / f"{shard}.h5").exists():
+                to_do = f"put its {shard}.json, or the federation.json of its folder, there, too"
+                raise InputError(
+                    f"{folder}: {wrong}: {shard}.h5 is there, and what describes it is not; {to_do}"
+                )
             raise InputError(f"{folder}: {wrong}; silos are numbered 0, 1, 2, ...")
 
 

@@ -4,6 +4,7 @@ from .drawn_masks import (
     of_other_kinds as of_other_kinds,
 )
 from .fetching import fetch as fetch
+from .image_groups import group_seen as group_seen
 from .new_arrays import unlabelled_arrays as unlabelled_arrays
 from .scaling import scale_of as scale_of
 from .source_registry import (

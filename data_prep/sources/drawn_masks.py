@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.sources.masks import NUMBERED, are_levels
+from data_prep.sources.mask_pixels import SMOOTHED, are_levels, values_for
+from data_prep.sources.masks import NUMBERED
 from data_prep.sources.orientation import DAMAGED
 from data_prep.sources.pictures import ENDINGS, form_of, opened, told_depths
 
@@ -18,10 +19,12 @@ MOST_READ = 200
 
 
 class SeenMasks(NamedTuple):
-    """Whether images are all of one size, and the numbers in masks where they are levels, as 0 and 255."""
+    """Whether images are all of one size, what `values` says of masks whose numbers are levels, as 0,255, and
+    why nothing would do."""
 
     one_size: bool
-    levels: list[int]
+    values: str
+    refused: str
 
 
 def look_at_masks(images: Path, masks: Path) -> SeenMasks:
@@ -35,7 +38,9 @@ def look_at_masks(images: Path, masks: Path) -> SeenMasks:
     for path in itertools.islice(_pictures(masks), MOST_READ):
         seen[_numbers_in(path)] = True
     found = np.flatnonzero(seen).tolist()
-    return SeenMasks(len(sizes) < 2, found if are_levels(found) else [])
+    values = values_for(found) if are_levels(found) else ""
+    refused = f"{masks}: masks hold {len(found):,} grey levels; {SMOOTHED}"
+    return SeenMasks(len(sizes) < 2, values, refused if are_levels(found) and not values else "")
 
 
 def of_other_kinds(images: Path) -> str:

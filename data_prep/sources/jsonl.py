@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.model import Beside, Dataset, Groups
+from data_prep.model import Beside, Dataset, Groups, noted_as
 from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.sources.spool import UnevenSpool
 from data_prep.sources.table import Keys
@@ -35,13 +35,14 @@ FORM = 'a line is {"text": "..."}, or {"prompt": "...", "completion": "..."}'
 
 
 class TextLine(NamedTuple):
-    """One text: what is given, what is to be learned, and whose it is."""
+    """One text: what is given, what is to be learned, whose it is, and its file in a folder."""
 
     number: int
     prompt: str
     text: str
     silo: str | None
     group: str | None
+    file: Path | None = None
 
 
 def read_jsonl(
@@ -69,26 +70,37 @@ def read_jsonl(
     With `ragged` nothing is filled: a sequence has at most `length` tokens, and batches are padded. `inputs`
     then may say what a model calls the tokens, and their mask: `input_ids,attention_mask`.
 
-    A folder is a silo for each file, by the files' names: .jsonl files, and .txt files of one text each.
+    A folder is a silo for each .jsonl file, .txt file (one text), or folder of such in it, by their names.
     """
     path = needed("jsonl", data, "notes.jsonl")
     if not 1 <= length <= MOST_LENGTH:
         raise InputError(f"--option: length={length} given; it must be from 1 to {MOST_LENGTH:,}")
-    files: dict[str, str] = {}
+    files, named = dict[str, str](), _named(inputs, ragged)
     _note(path, silo, files)
-    named = _named(inputs, ragged)
     cutter = Cutter(tokens_of(tokenizer, end, files), length, silo, group, ragged)
-    silos, groups, records, of_test = Keys(), Keys(), Keys(), Keys()
+    silos, groups, records, of_test = (Keys() for _ in range(4))
     x, y = cutter.read(path, silos, groups, records)
     held = cutter.read(noted(Path(test), files), Keys(), groups, of_test) if test else None
     x, held = named(x), held and (named(held[0]), held[1])
     targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE, ragged=ragged)
     numbers, names = silos.numbered() if silo or path.is_dir() else (None, None)
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
+    more["encoding"] = encoding_by(tokenizer, end)
     more["groups"] = groups.groups(group, len(y), tested=bool(test)) or _of_texts(groups, numbers, len(y))
     more |= {"given": records.provenance(), "given_of_test": of_test.provenance() if test else None}
-    more["encoding"] = encoding_by(tokenizer, end)
-    return Dataset(str(path), x, y, cutter.tokens.size, files, **more)
+    told = noted_as(texts=_of_many_lines(path, silos.codes(), records.codes()) if path.is_dir() else "")
+    return Dataset(str(path), x, y, cutter.tokens.size, files, **more, **told)
+
+
+def _of_many_lines(folder: Path, silo: np.ndarray, record: np.ndarray) -> str:
+    """Say how many .txt files of a folder have several lines, each of which might be meant as a text."""
+    every = (one for files in silo_files(folder, ENDINGS).values() for one in files)
+    paths = [one for one in every if one.suffix.lower() == ".txt"]
+    if not (many := sum(len(text_of(one).split("\n", 2)) > 2 for one in paths)):
+        return ""
+    texts = np.unique(np.stack([silo, record[: len(silo)]]), axis=1).shape[1]
+    what = f"{many:,} files of .txt have several lines, and are a text each: {texts:,} texts in all"
+    return f'{what}; one text a line is .jsonl, as {{"text": "..."}}'
 
 
 def _of_texts(keys: Keys, silo: np.ndarray | None, rows: int) -> Groups | None:
@@ -107,8 +119,9 @@ def _note(path: Path, silo: str, files: dict[str, str]) -> None:
     """Note the sha256 of a file, or of all files of a folder, which are the silos then."""
     if path.is_dir() and silo:
         raise InputError(f"--option: silo={silo} given; {path}: its files are the silos, leave it out")
-    for file in silo_files(path, ENDINGS).values() if path.is_dir() else [path]:
-        noted(file, files)
+    for some in silo_files(path, ENDINGS).values() if path.is_dir() else [[path]]:
+        for file in some:
+            noted(file, files)
 
 
 @dataclass(frozen=True)
@@ -141,12 +154,13 @@ class Cutter:
                 own_x, own_y = self.cut(prompt, text)
                 if not len(own_x):
                     said = "has no token to predict; write more text, or remove the line"
-                    file = silo_files(path, ENDINGS)[line.silo] if path.is_dir() and line.silo else path
-                    raise InputError(f"{file}: line {line.number}: {said}")
+                    raise InputError(f"{line.file or path}: line {line.number}: {said}")
                 x.append(own_x)
                 y.append(own_y)
-                whose = line.group if self.group else f"{line.silo}:{line.number}"
-                for keys, name in ((silos, line.silo), (groups, whose), (records, str(line.number))):
+                record = f"{line.file.name}:{line.number}" if line.file and line.file.parent != path else None
+                record = record or str(line.number)
+                whose = line.group if self.group else f"{line.silo}:{record}"
+                for keys, name in ((silos, line.silo), (groups, whose), (records, record)):
                     names = [] if name is None else [name]
                     keys.append(names, np.zeros(len(own_x) * len(names), np.int64))
         if not len(rows := x.rows()):
@@ -193,15 +207,15 @@ def _named(inputs: str, ragged: bool) -> Callable[[Any], Any]:
 
 def _of_files(folder: Path, group: str) -> Iterator[TextLine]:
     """Yield the texts of all files of a folder, each of the silo that the file is called by."""
-    for name, path in silo_files(folder, ENDINGS).items():
+    for name, path in ((name, one) for name, own in silo_files(folder, ENDINGS).items() for one in own):
         if path.suffix.lower() == ".txt":
             if group:
                 raise InputError(f"{path}: has no field '{group}', which --group names; leave it out")
-            yield TextLine(1, "", text_of(path), name, None)
+            yield TextLine(1, "", text_of(path), name, None, path)
             continue
         line = None
         for line in text_lines(path, "", group):
-            yield line._replace(silo=name)
+            yield line._replace(silo=name, file=path)
         if line is None:
             raise InputError(f"{path}: has no lines, and would be a silo; remove it, or write texts")
 

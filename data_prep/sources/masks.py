@@ -10,6 +10,8 @@ import numpy as np
 
 from data_prep.model import Dataset, noted_as
 from data_prep.sources.aims import Wanted, aim_of
+from data_prep.sources.image_groups import ImageGroups
+from data_prep.sources.mask_pixels import Pixels
 from data_prep.sources.orientation import DAMAGED, orientation_of, turned
 from data_prep.sources.pictures import (
     ENDINGS,
@@ -24,17 +26,18 @@ from data_prep.sources.pictures import (
 )
 from data_prep.sources.reading import digest_of
 from data_prep.sources.spool import Spool
-from data_prep.sources.within import SPLITS, check_beside, inside, is_split, silo_folders
+from data_prep.sources.within import SPLITS, check_beside, is_split, silo_folders
 from mpifl.common import InputError
 
 NUMBERED = ("1", "L", "P")
 """Pillow's modes of one number a pixel: a bit, a grey, or a place in a palette."""
 Pairs = list[tuple[Path, Path]]
 """Images and their masks."""
-BLACK_AND_WHITE = [0, 255]
 
 
-def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by_silo: bool) -> Dataset:
+def read_masked(
+    folder: Path, masks: Path, manner: Manner, pixels: Pixels, owners: ImageGroups, *, by_silo: bool
+) -> Dataset:
     """Read the images of a folder, or of its `train` and `test`, and masks of the same names in another.
 
     A mask is a PNG image of its image's size, named as it but for the ending. The number of each pixel (its
@@ -47,6 +50,7 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
         masks: The masks, in `train` and `test` where the images are.
         manner: How images are read; masks are resized, too.
         pixels: What the numbers of pixels are.
+        owners: Whose images are; with `parent`, images and masks lie one folder deeper.
         by_silo: Take the folders in both for silos, by their names.
 
     Raises:
@@ -54,29 +58,28 @@ def read_masked(folder: Path, masks: Path, manner: Manner, pixels: Pixels, *, by
             grey levels, and nobody says what they mean.
     """
     paired, more = (
-        _of_silos(folder, masks)
+        _of_silos(folder, masks, owners)
         if by_silo
-        else ([_pairs(part, folder, masks) for part in _parts(folder, masks)], {})
+        else ([_pairs(part, folder, masks, owners) for part in _parts(folder, masks)], {})
     )
     images, drawn = ([pair[at] for pairs in paired for pair in pairs] for at in (0, 1))
-    form = common_form(images, manner.size, manner.grey)
+    form, mixed = common_form(images, manner.size, manner.grey)
     for pairs in paired:
         _check_sizes(pairs)
-    resize = manner.size is not None
-    y, *held = [_decoded(pairs, form, resize, pixels) for pairs in paired]
+    y, *held = [_decoded(pairs, form, manner.size is not None, pixels) for pairs in paired]
     aim = aim_of(masks, y, held[0] if held else None, Wanted("classes", "", pixels.ignore))
     pixels.check()
-    x, *x_held = [manner.rows([image for image, _ in pairs], form) for pairs in paired]
+    own, *tested = [[image for image, _ in pairs] for pairs in paired]
+    x, *x_held = [manner.rows(paths, form) for paths in (own, *tested)]
     test = (x_held[0], aim.fitted(held[0])) if held else None
     files = {
         f"{folder.name}/**": digest_of(folder, images),
         f"masks={masks.name}/**": digest_of(masks, drawn),
     }
-    y, classes = aim.fitted(y), aim.classes
     more |= {"targets": aim.targets, **manner.told(images, form)}
-    more |= noted_as("masks", pixels.told(len(drawn)))
-    more |= called(folder, *([image for image, _ in pairs] for pairs in paired))
-    return Dataset(str(folder), x, y, classes, files, test=test, **more)
+    more |= noted_as(masks=pixels.told(len(drawn)), groups=owners.doubt(images), colours=mixed)
+    more |= called(folder, own, *tested) | owners.of(own, tested[0] if tested else (), more.get("silo"))
+    return Dataset(str(folder), x, aim.fitted(y), aim.classes, files, test=test, **more)
 
 
 def _parts(folder: Path, masks: Path) -> tuple[str, ...]:
@@ -88,13 +91,13 @@ def _parts(folder: Path, masks: Path) -> tuple[str, ...]:
     return SPLITS
 
 
-def _of_silos(folder: Path, masks: Path) -> tuple[list[Pairs], dict[str, Any]]:
+def _of_silos(folder: Path, masks: Path, owners: ImageGroups) -> tuple[list[Pairs], dict[str, Any]]:
     """Return the images of all silos' folders, each with its mask, and whose they are."""
     places = silo_folders(folder)
     for place in sorted(set(silo_folders(masks)) - set(places)):
         what = f"masks of a silo that {folder} does not have"
         raise InputError(f"{masks / place}: {what}; give both the same folders")
-    found = [_pairs(place, folder, masks) for place in places]
+    found = [_pairs(place, folder, masks, owners) for place in places]
     silo = np.repeat(np.arange(len(places)), [len(pairs) for pairs in found])
     return [[pair for pairs in found for pair in pairs]], {
         "silo": silo,
@@ -102,10 +105,10 @@ def _of_silos(folder: Path, masks: Path) -> tuple[list[Pairs], dict[str, Any]]:
     }
 
 
-def _pairs(part: str, images: Path, masks: Path) -> Pairs:
+def _pairs(part: str, images: Path, masks: Path, owners: ImageGroups) -> Pairs:
     """Return the images of a part of a folder by name, each with its mask."""
-    of_images = _by_stem(images / part, images, ENDINGS, "--data")
-    of_masks = _by_stem(masks / part, masks, (".png",), "--option masks")
+    of_images = _by_stem(images / part, images, ENDINGS, "--data", owners)
+    of_masks = _by_stem(masks / part, masks, (".png",), "--option masks", owners)
     images, masks = images / part, masks / part
     for stem, path in of_images.items():
         if stem not in of_masks:
@@ -117,17 +120,23 @@ def _pairs(part: str, images: Path, masks: Path) -> Pairs:
     return [(path, of_masks[stem]) for stem, path in of_images.items()]
 
 
-def _by_stem(folder: Path, named: Path, endings: Sequence[str], option: str) -> dict[str, Path]:
-    """Return the files of a folder by their names without ending; refuse others."""
+def _by_stem(
+    folder: Path, named: Path, endings: Sequence[str], option: str, owners: ImageGroups
+) -> dict[str, Path]:
+    """Return the files of a folder by their paths in it without ending; refuse others."""
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; {option} must name one of {', '.join(endings)} files")
     found: dict[str, Path] = {}
-    for path in inside(folder, named):
+    for path in owners.files(folder, named):
+        if path.is_dir():
+            hint = "--group parent keeps together what lies in one folder, --silo parent has folders as silos"
+            raise InputError(f"{path}: is a folder, and there may be only {', '.join(endings)} files; {hint}")
         if path.suffix.lower() not in endings or not path.is_file():
             raise InputError(f"{path}: is not one of {', '.join(endings)}; only such files may be there")
-        if path.stem in found:
-            raise InputError(f"{path}: {found[path.stem].name} has the same name; rename one, and its mask")
-        found[path.stem] = path
+        stem = path.relative_to(folder).with_suffix("").as_posix()
+        if stem in found:
+            raise InputError(f"{path}: {found[stem].name} has the same name; rename one, and its mask")
+        found[stem] = path
     if not found:
         raise InputError(f"{folder}: is empty; put {', '.join(endings)} files there")
     return found
@@ -165,85 +174,3 @@ def _numbers(path: Path, form: Form, resize: bool, classes_of: Pixels) -> np.nda
         except DAMAGED as error:
             raise InputError(f"{path}: the mask is damaged or cut short ({error}); replace it") from None
     return classes_of(path, drawn, palette)
-
-
-class Pixels:
-    """What the pixels of masks are: their classes, by number or by colour.
-
-    Args:
-        values: The numbers that are the classes 0, 1, ...; each its own if empty.
-        ignore: The number that does not count.
-        colours: Whether pixels of palettes are told by their colours, in place of by their numbers.
-    """
-
-    def __init__(self, values: str, ignore: str | None, *, colours: bool = True) -> None:
-        self._colours, self._renumbered, self._moved = colours, 0, 0
-        self._seen, self.ignore, self._class = dict[int, Path](), ignore, np.arange(256)
-        self._palette: tuple[Path, np.ndarray] | None = None
-        self._named = bool(values)
-        if not values:
-            return
-        said, words = f"--option: values={values} given", [word.strip() for word in values.split(",")]
-        if not all(word.isdecimal() and int(word) < 256 for word in words) or len(set(words)) != len(words):
-            raise InputError(f"{said}; it must be numbers of pixels from 0 to 255, each once, as 0,255")
-        if ignore is not None and (ignore in words or ignore in map(str, range(len(words)))):
-            raise InputError(f"{said}; ignore={ignore} is one of them, or of their classes, use another")
-        self._class = np.full(256, -1)
-        self._class[[int(word) for word in words]] = np.arange(len(words))
-        if ignore is not None and ignore.isdecimal() and int(ignore) < 256:
-            self._class[int(ignore)] = int(ignore)
-
-    def __call__(self, path: Path, drawn: np.ndarray, palette: list[int] | None) -> np.ndarray:
-        """Return the classes of a mask's pixels, uint8 [height, width]."""
-        by_colour = palette is not None and self._colours
-        numbers = self._by_colour(path, drawn, palette or []) if by_colour else drawn
-        there = np.unique(numbers)
-        self._seen = dict.fromkeys(there.tolist(), path) | self._seen
-        if (self._class[there] < 0).any():
-            number = int(there[self._class[there] < 0][0])
-            raise InputError(f"{path}: has pixels of {number}, which --option values does not name; add it")
-        return np.asarray(self._class[numbers], np.uint8)
-
-    def _by_colour(self, path: Path, drawn: np.ndarray, palette: list[int]) -> np.ndarray:
-        """Return places in the palette of the first mask that has one, by the colours of pixels."""
-        colours = np.zeros((256, 3), np.uint8)
-        own = np.array(palette, np.uint8).reshape(-1, 3)[:256]
-        colours[: len(own)] = own
-        first, known = self._palette = self._palette or (path, colours)
-        places = np.arange(256, dtype=np.uint8)
-        for place in np.unique(drawn).tolist():
-            if not (known[place] == colours[place]).all():
-                if not (found := (known == colours[place]).all(axis=1)).any():
-                    colour = "#" + bytes(colours[place]).hex()
-                    what = f"pixels of the colour {colour}, which the palette of {first} lacks"
-                    raise InputError(f"{path}: has {what}; draw all masks with one palette")
-                places[place] = int(np.argmax(found))
-        moved = int(np.count_nonzero(places[drawn] != drawn))
-        self._renumbered, self._moved = self._renumbered + bool(moved), self._moved + moved
-        return np.asarray(places[drawn])
-
-    def told(self, masks: int) -> str:
-        """Say how many of so many masks the palette of the first one renumbered; "" if none."""
-        if not self._renumbered or self._palette is None:
-            return ""
-        have = f"of {masks:,} masks have another palette order than {self._palette[0].name}"
-        moved = f"{self._moved:,} pixels have another number than stored"
-        remedy = "--option colours=false takes the numbers as they are"
-        return f"{self._renumbered:,} {have}, and are taken by their colours: {moved}; {remedy}"
-
-    def check(self) -> None:
-        """Refuse masks whose numbers are grey levels, of which nobody says what they mean."""
-        seen = sorted(number for number in self._seen if str(number) != self.ignore)
-        if self._named or not are_levels(seen) or (self._palette and seen != BLACK_AND_WHITE):
-            return
-        last = seen[-1]
-        what = (
-            f"masks hold only {', '.join(map(str, seen[:-1]))} and {last}, which would be {last + 1} classes"
-        )
-        hint = f"say --option values={','.join(map(str, seen))}, or ignore={last} if {last} does not count"
-        raise InputError(f"{self._seen[last]}: {what}; {hint}")
-
-
-def are_levels(numbers: Sequence[int]) -> bool:
-    """Tell whether numbers are no classes: of those from 0 to the highest less than half are there."""
-    return len(numbers) > 1 and 2 * len(numbers) < numbers[-1] + 1

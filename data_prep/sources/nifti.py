@@ -15,7 +15,7 @@ from data_prep.sources.arrays import dataset_of, with_options
 from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library, said
 from data_prep.sources.reading import digest_of, needed
 from data_prep.sources.spool import Spool
-from mpifl.common import InputError, choices
+from mpifl.common import InputError, check_there, choices
 from mpifl.data.shards import Provenance, ids_of, record_of
 
 ENDINGS = (".nii", ".nii.gz")
@@ -46,7 +46,9 @@ def read_nifti(
             raise InputError(f"--option: {option}={given} given; {choices(given, known)}")
     if bool(labels) == bool(masks):
         raise InputError("--option: say labels=FILE, or masks=DIR; one of them")
-    paths = volumes_below(folder)
+    if masks:
+        check_there(Path(masks))
+    paths = volumes_below(folder, by_silo=bool(silo))
     files = {f"{folder.name}/**": digest_of(folder, paths)}
     rows = NiftiRows(paths, slices=example == "slice")
     if masks:
@@ -141,12 +143,16 @@ def _opened(path: Path) -> Any:
     return reoriented
 
 
-def volumes_below(folder: Path) -> list[Path]:
-    """Return the volumes below a folder, by their paths; raise InputError where another file is there."""
+def volumes_below(folder: Path, *, by_silo: bool = False) -> list[Path]:
+    """Return the volumes below a folder, by their paths; raise InputError where another file is there, or a
+    silo's folder is empty."""
     paths = files_below(folder)
     for path in paths:
         if not path.name.endswith(ENDINGS):
             raise InputError(f"{path}: is not one of {', '.join(ENDINGS)}; only such files may be there")
+    for one in sorted(folder.iterdir()) if by_silo else ():
+        if one.is_dir() and one.name[0] != "." and not any(path.is_relative_to(one) for path in paths):
+            raise InputError(f"{one}: has no volumes, and would be a silo; remove it, or put some there")
     return paths
 
 

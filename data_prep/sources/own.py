@@ -81,19 +81,22 @@ def _dataset(
     except TypeError as error:
         raise InputError(f"SOURCE: '{name}': {error}; give it as --option KEY=VALUE") from None
     with blamed(name):
-        arrays = _arrays(name, function(seed, **options), wanted.beside)
+        made = function(seed, **options)
+        arrays = _arrays(name, made, wanted.beside)
     if file := getattr(sys.modules[name.partition(":")[0]], "__file__", None):
         files.note(Path(file))
-    return dataset_of(Path(name), arrays, files, wanted)
+    unread = map(str, made) if isinstance(made, Mapping) else ()
+    return dataset_of(Path(name), arrays, files, wanted, unread=unread)
 
 
 def _arrays(name: str, made: Any, beside: Sequence[str]) -> dict[str, Column]:
     """Return what a function made as the arrays of a file; those `beside` its examples, targets and
-    silos may be texts."""
+    silos may be texts, and others of texts are left out."""
     if isinstance(made, Mapping):
         texts = {str(key): np.asarray(value) for key, value in made.items() if key in beside}
         texts |= {key: one for key in TEXTS if key in made and is_text(one := np.asarray(made[key]))}
-        others = {str(key): value for key, value in made.items() if key not in texts}
+        read = {key: value for key, value in made.items() if str(key)[:1] == "x" or not _of_texts(value)}
+        others = {str(key): value for key, value in read.items() if key not in texts}
         return texts | {key: evened(_array(name, key, value)) for key, value in others.items()}
     if isinstance(made, tuple) and not any(isinstance(part, tuple) for part in made):
         made = [made]
@@ -106,6 +109,10 @@ def _arrays(name: str, made: Any, beside: Sequence[str]) -> dict[str, Column]:
     if not spools:
         raise InputError(f"{name}: made no examples; {FORM}")
     return {column: spool.rows() for column, spool in spools.items()}
+
+
+def _of_texts(value: Any) -> bool:
+    return is_text(value) or (isinstance(value, list) and bool(value) and isinstance(value[0], str))
 
 
 def _pieces(name: str, made: Iterable[Any]) -> Iterator[dict[str, Column]]:

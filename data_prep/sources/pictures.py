@@ -174,8 +174,9 @@ def _deep(image: Image.Image) -> Image.Image:
     return pillow().fromarray(pixels)  # type: ignore[no-any-return]
 
 
-def common_form(paths: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> Form:
-    """Return the form all images are brought to; looks at every image's header."""
+def common_form(paths: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> tuple[Form, str]:
+    """Return the form all images are brought to, and a line where some alone are in colour; looks at every
+    image's header."""
     forms = [form_of(path) for path in paths]
     channels = 1 if grey else max(form.channels for form in forms)
     for path, form in zip(paths, forms, strict=True):
@@ -186,7 +187,17 @@ def common_form(paths: Sequence[Path], size: tuple[int, int] | None, grey: bool)
             )
     if told := told_depths(paths, forms):
         raise InputError(told)
-    return Form(channels, *(size or forms[0][1:3]), forms[0].depth)
+    return Form(channels, *(size or forms[0][1:3]), forms[0].depth), "" if grey else _mixed(paths, forms)
+
+
+def _mixed(paths: Sequence[Path], forms: Sequence[Form]) -> str:
+    """Say how many images are in colour among grey ones; "" if all are alike."""
+    coloured = [path for path, form in zip(paths, forms, strict=True) if form.channels > 1]
+    if len(coloured) in (0, len(paths)):
+        return ""
+    first = f"{coloured[0].parent.name}/{coloured[0].name} the first"
+    what = f"{len(coloured):,} of {len(paths):,} images are in colour, {first}, so all have 3 channels"
+    return f"{what}; --grey makes all grey"
 
 
 def told_depths(paths: Sequence[Path], forms: Sequence[Form]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from data_prep.model import Rows, all_seen, unseen
-from mpifl.common import InputError, digest_of as content_digest, sha256_of
+from mpifl.common import InputError, check_there, digest_of as content_digest, sha256_of
 
 
 def known_folder(name: str, data: Path | None, holds: str) -> Path:
@@ -27,9 +27,10 @@ def known_folder(name: str, data: Path | None, holds: str) -> Path:
 
 
 def needed(name: str, data: Path | None, example: str) -> Path:
-    """Return the path that is given; raise InputError with an example if none is."""
+    """Return the path that is given; raise InputError with an example if none is, and if it is not there."""
     if data is None:
         raise InputError(f"--data: not given; '{name}' needs it, for instance --data {example}")
+    check_there(data)
     return data
 
 

@@ -92,7 +92,9 @@ def kept_words(
         if key in getattr(read, "own", ()):
             what = f"'{name}' has a parameter '{key}' of its own"
             raise InputError(f"--{key}: {what}; call it otherwise, so that an array can be named")
-    if keep == "id" and name in NAMED_ARRAYS and not any(word.partition("=")[0] == "id" for word in options):
+    own = getattr(own_source(name, SOURCES, options), "own", ()) if ":" in name and keep == "id" else ("id",)
+    takes_id = name in NAMED_ARRAYS or "id" not in own
+    if keep == "id" and takes_id and not any(word.partition("=")[0] == "id" for word in options):
         given["id"] = "id"
     return [*options, *(f"{key}={value}" for key, value in given.items())]
 

@@ -59,7 +59,7 @@ def read_text(
     on. The classes are the characters that occur, in their order; `class_names` is the vocabulary.
 
     A folder of .txt files is a silo for each file, by the files' names, and the last fifth of a file's lines
-    is its silo's test split.
+    is its silo's test split. A folder of files in it is one silo, whose text is theirs one after another.
     """
     path = needed("text", data, "book.txt")
     if length < 1 or min_lines < 2:
@@ -88,13 +88,16 @@ def read_text(
 def _of_silos(folder: Path, files: dict[str, str], length: int) -> Dataset:
     """Read a folder of texts, one for each silo."""
     paths = silo_files(folder, (".txt",))
-    lines = {name: text_of(noted(path, files)).splitlines() for name, path in paths.items()}
+    lines = {
+        name: [line for path in own for line in text_of(noted(path, files)).splitlines()]
+        for name, own in paths.items()
+    }
     vocabulary = _vocabulary(lines)
     cut = {name: _train_and_held(own, vocabulary, length) for name, own in lines.items()}
     for name, ((x, _), _) in cut.items():
         if not len(x):
             what = f"has no sequence of {length} characters before the last fifth of its lines"
-            raise InputError(f"{paths[name]}: {what}; lower --option length, or break its lines")
+            raise InputError(f"{paths[name][0]}: {what}; lower --option length, or break its lines")
     return replace(_dataset(folder, files, vocabulary, cut, by_role=True), **_left(lines, cut, length))
 
 
@@ -106,7 +109,7 @@ def _left(
     taken = sum(x.size + (x.size > 0) for pair in cut.values() for x, _ in pair)
     shorter = f"what is left at the end of a split is shorter than length={length}"
     told = f"{every - taken:,} of {every:,} characters are in no sequence: {shorter}"
-    return noted_as("text", told if taken < every else "")
+    return noted_as(text=told if taken < every else "")
 
 
 def _vocabulary(texts: Mapping[str, Sequence[str]]) -> list[str]:

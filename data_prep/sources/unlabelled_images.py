@@ -10,7 +10,7 @@ import numpy as np
 
 from data_prep.sources.pictures import ENDINGS, Form, ImageRows, form_of, parsed_ground, pillow
 from data_prep.sources.reading import held_in
-from mpifl.common import InputError
+from mpifl.common import InputError, check_there
 from mpifl.data.shards import Provenance, ids_of
 
 PIECE = 256
@@ -39,6 +39,7 @@ class UnlabelledImages:
 
     def __init__(self, folder: Path, record: Mapping[str, Any]) -> None:
         pillow()
+        check_there(folder, "--images")
         if not folder.is_dir():
             raise InputError(f"--images {folder}: is not a folder; name one of {', '.join(ENDINGS)} files")
         there = sorted(path for path in folder.rglob("*") if path.is_file() and not _hidden(folder, path))

@@ -41,22 +41,24 @@ def silo_folders(folder: Path) -> list[str]:
     return [path.name for path in found]
 
 
-def silo_files(folder: Path, endings: Sequence[str]) -> dict[str, Path]:
-    """Return the files of a folder, each of which is a silo's, by the silos' names: those of the files.
+def silo_files(folder: Path, endings: Sequence[str]) -> dict[str, list[Path]]:
+    """Return the files of a folder, each of which is a silo's, by the silos' names: those of the files, or of
+    folders of them.
 
     Raises:
         InputError: there are none, others, or two are called alike.
     """
-    found = dict[str, Path]()
+    found = dict[str, list[Path]]()
     for path in inside(folder, folder):
-        if path.suffix.lower() not in endings or not path.is_file():
-            what = f"in a folder with a file for each silo, which end in {' or '.join(endings)}"
-            raise InputError(f"{path}: {what}; move it elsewhere")
-        if path.stem in found:
-            raise InputError(
-                f"{path}: {found[path.stem].name} is there, too; give each silo's file another name"
-            )
-        found[path.stem] = path
+        own, name = (inside(path, folder), path.name) if path.is_dir() else ([path], path.stem)
+        for one in own or [path]:
+            if one.suffix.lower() not in endings or not one.is_file():
+                what = f"in a folder with a file for each silo, which end in {' or '.join(endings)}"
+                raise InputError(f"{one}: {what}, or with folders of them; move it elsewhere")
+        if name in found:
+            other = f"{found[name][0].name} is there, too"
+            raise InputError(f"{path}: {other}; give each silo's file another name")
+        found[name] = own
     if not found:
         raise InputError(f"{folder}: has no files; put one for each silo there, as north{endings[0]}")
     return found

@@ -1,7 +1,7 @@
 """Arguments and options of several commands, and writing of the files that options name."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -42,11 +42,14 @@ Last = Annotated[
     bool, typer.Option("--last", help="Take the model of the last round, where the run's is of its best one.")
 ]
 
+_INITIAL = typer.Option("--initial", help="Take the model that the training began with.")
+Initial = Annotated[bool, _INITIAL]
+
 _TABLE = typer.Argument(metavar="[TABLE]", help="New rows: CSV, Parquet, or arrays in .npz.")
 NewTable = Annotated[Path | None, _TABLE]
 _IMAGES = typer.Option(metavar="DIR", help="A folder of new images, or NIfTI volumes.")
 NewImages = Annotated[Path | None, _IMAGES]
-_TEXTS = typer.Option(metavar="PATH", help="New texts: .txt, .jsonl, or a folder of .txt files.")
+_TEXTS = typer.Option(metavar="PATH", help="New texts: .txt, .jsonl, or a folder of such.")
 NewTexts = Annotated[Path | None, _TEXTS]
 _MASKS = typer.Option(metavar="DIR", help="Write each predicted mask there, too, as PNG.")
 MaskFolder = Annotated[Path | None, _MASKS]
@@ -73,3 +76,10 @@ def write_text(option: str, path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
     except OSError as error:
         raise InputError(f"{option} {path}: cannot be written ({error.strerror})") from None
+
+
+def which_model(last: bool, initial: bool) -> bool | Literal["initial"]:
+    """Return which model of a run --last or --initial asks for."""
+    if last and initial:
+        raise InputError("--initial: --last is given, too; leave one out")
+    return "initial" if initial else last

@@ -77,7 +77,8 @@ def _kinds() -> dict[str, Kind]:
     found = {
         name: Kind(one["where"], partial(listed, one["items"]), one["own"]) for name, one in names.items()
     }
-    return {**found, "jobs": Kind("mpifl train NAME", lambda: list(starmap(Item, jobs().items())))}
+    where = f"mpifl train NAME; their files lie in {jobs_folder()}"
+    return {**found, "jobs": Kind(where, lambda: list(starmap(Item, jobs().items())))}
 
 
 def kind_names() -> list[str]:

@@ -10,6 +10,7 @@ import typer
 
 from mpifl.cli.command_options import (
     Force,
+    Initial,
     JobFile,
     Last,
     MaskFolder,
@@ -24,6 +25,7 @@ from mpifl.cli.command_options import (
     SiteSpec,
     Tokenizer,
     Trust,
+    which_model,
 )
 from mpifl.common import InputError, tables
 from mpifl.common.machine import imports, tuning
@@ -46,6 +48,7 @@ def evaluate(
         str | None, typer.Option(metavar="SPLIT", help="With --silos or --data: test, valid or train.")
     ] = None,
     last: Last = False,
+    initial: Initial = False,
     force: Force = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
     ranks: Ranks = None,
@@ -57,7 +60,7 @@ def evaluate(
     split_over, transport = _asked(run, ranks)
     if split_over:
         assert transport is not None
-        _refuse_for_parties(silos, data)
+        _refuse_for_parties(silos, data, initial=initial)
         with imports.gc_frozen():
             from mpifl.cli.job_tools import evaluate_together
 
@@ -65,21 +68,24 @@ def evaluate(
             evaluate_together(run, transport, trust, json, split or "test")
         return
     _check_whose(silos, data, split)
+    which = which_model(last, initial)
     if transport is not None and not transport.is_server:
         return
     with imports.gc_frozen():
         from mpifl.report.judging import evaluate_run, evaluate_shards, evaluate_silos
 
     if data is not None:
-        evaluate_shards(run, data, trust, last, json, split, force=force)
+        evaluate_shards(run, data, trust, which, json, split, force=force)
     elif silos:
-        evaluate_silos(run, trust, last, json, split)
+        evaluate_silos(run, trust, which, json, split)
     else:
-        evaluate_run(run, trust, last, json)
+        evaluate_run(run, trust, which, json)
 
 
-def _refuse_for_parties(silos: bool, data: Path | None) -> None:
+def _refuse_for_parties(silos: bool, data: Path | None, *, initial: bool) -> None:
     """Refuse what has no meaning for a split network."""
+    if initial:
+        raise InputError("--initial: a split network keeps only its top from the beginning; leave it out")
     if data is not None:
         raise InputError("--data: a split network is scored on its own shards; leave it out")
     if silos:
@@ -232,13 +238,15 @@ def generate(
         Path | None, typer.Option(metavar="FILE", help="Write .jsonl or .txt; by default print texts.")
     ] = None,
     last: Last = False,
+    initial: Initial = False,
     trust: Trust = [],  # noqa: B006
 ) -> None:
     """Have the language model of a finished run continue with the texts of a file."""
     with imports.gc_frozen():
         from mpifl.cli.job_tools import Prompts, generate_run
 
-    generate_run(run, Prompts(prompts, length, seed, temperature, tokenizer), out, trust, last)
+    asked = Prompts(prompts, length, seed, temperature, tokenizer)
+    generate_run(run, asked, out, trust, which_model(last, initial))
 
 
 def convert(

@@ -65,6 +65,7 @@ from .rng import (
 )
 from .suggesting import (
     by_weight as by_weight,
+    check_there as check_there,
     choices as choices,
     closed as closed,
     did_you_mean as did_you_mean,

@@ -5,7 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, get_args
+
+from mpifl.common.errors import InputError
 
 _QUOTED = re.compile(r"'([^']*)'")
 _LEAST = 3
@@ -34,6 +38,21 @@ def choices(given: object, known: Iterable[str], verb: str = "there are") -> str
 def suggested(given: object, known: Iterable[str]) -> str:
     """Return a suggestion for the end of a line: "; did you mean 'NAME'?", or "" if no name is close."""
     return closed(did_you_mean(given, known))
+
+
+def check_there(path: Path, option: str = "") -> None:
+    """See that a file or folder, which an option names, is there; else say what beside it may be meant.
+
+    Raises:
+        InputError: it is not there.
+    """
+    if not path.exists():
+        near: list[str] = []
+        with suppress(OSError):
+            near = [one.name for one in path.parent.iterdir()]
+        beside = f"{path.parent}/".removeprefix("./")
+        hint = suggested(path.name, near).replace("'", f"'{beside}", 1)
+        raise InputError(f"{option} {path}: is not there{hint}".lstrip())
 
 
 def closed(hint: str) -> str:

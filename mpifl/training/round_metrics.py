@@ -15,7 +15,6 @@ from torch import Tensor
 
 from mpifl.algorithms import Algorithm, Server, Work
 from mpifl.common import InputError, Names, RoundLost
-from mpifl.data import Features
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import answers_told, pooled
 from mpifl.learning.tasks import TaskFacts
@@ -74,8 +73,7 @@ class MetricsCollector:
         costs: Record = {"seconds": time.perf_counter() - began}
         costs |= {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
         costs = {name: value for name, value in costs.items() if value or name not in UNTOLD}
-        one, texts = self._spec.features, self._algorithm.task.generates
-        costs |= ledger.speed(one.shape[0] if texts and isinstance(one, Features) and not one.ragged else 0)
+        costs |= ledger.speed(self._spec.silos if self._algorithm.task.generates else ())
         if losses := sorted(ledger.step_losses.items()):
             costs["step_losses"] = {self._recovery.federation.names[silo]: of for silo, of in losses}
         costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)

@@ -1,5 +1,6 @@
 """The same person on one side only: groups stay in one split of one silo, whatever cuts and holds out."""
 
+import itertools
 import json
 import re
 import shutil
@@ -504,7 +505,7 @@ def grouped(seed, group: int = 3):
     [
         (
             "digits",
-            "--group: digits has no column that says it; it is for npz, npy, hdf5, csv, parquet, jsonl",
+            "--group: digits has no column that says it; it is for npz, npy, hdf5, csv, parquet, images, ",
         ),
         (f"{__name__}:grouped", "has a parameter 'group' of its own; call it otherwise"),
     ],
@@ -513,3 +514,60 @@ def test_what_has_no_groups_says_so(tmp_path, source, told, capsys):
     words = ["--scheme", "iid", "--silos", 2, "--group", "person"]
     assert command("partition", source, "--out", tmp_path / "out", *words) == 2
     assert told in capsys.readouterr().err
+
+
+def slices(folder, deeper, *, masks):
+    """Write slices of patients at two sites; return the words that name them."""
+    image = pytest.importorskip("PIL.Image")
+    for site, of_class, patient, at in itertools.product("ab", "yn", range(6), "01"):
+        kind, number = ("" if masks else of_class), ord(site) + 10 * patient
+        name = f"pat{patient:02}{'/' if deeper else '_'}{of_class}{at}"
+        for part in ("scans", "masks") if masks else ("scans",):
+            file = folder / part / site / kind / f"{name}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            pixels = np.full((4, 4), number if part == "scans" else 0, np.uint8)
+            pixels[0, 0] = at == "1"
+            image.fromarray(pixels).save(file)
+    return ["--data", folder / "scans", *(["--masks", folder / "masks"] if masks else [])]
+
+
+@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize("deeper", [False, True])
+def test_slices_of_a_patient_stay_together(tmp_path, deeper, masks, capsys):
+    data = slices(tmp_path, deeper, masks=masks)
+    cut = ["partition", "images", *data, "--scheme", "natural", "--silo", "parent", "--test", 0.34]
+    group = "parent" if deeper else r"pat(\d+)_"
+    assert command(*cut, "--group", group, "--out", tmp_path / "out") == 0
+    assert "warning" not in capsys.readouterr().err
+    groups, rows = owners(tmp_path / "out")
+    owner = {at: x[:, 0, 1, 1] for at, x in rows.items()}  # a number that each patient of a site has alone
+    assert sorted(np.concatenate([*owner.values()]).tolist()) == sorted(
+        ord(site) + 10 * patient for site in "ab" for patient in range(6) for _ in range(4)
+    )
+    pairs = {(int(of), int(who)) for at in groups for of, who in zip(groups[at], owner[at], strict=True)}
+    assert len(pairs) == 12
+    splits = [set(of.tolist()) for of in owner.values()]
+    assert len(splits) == 4
+    assert sum(map(len, splits)) == len(set.union(*splits))
+    agreed = tmp_path / "out/federation.json"
+    site = ["--data", tmp_path / "scans/a", *(["--masks", tmp_path / "masks/a"] if masks else [])]
+    words = ["--spec", agreed, "--silo", 0, "--test", 0.34, "--group", group, "--out", tmp_path / "site"]
+    assert command("import", "images", *site, *words) == 0
+    capsys.readouterr()
+    assert command(*cut, "--out", tmp_path / "whole") == (2 if deeper else 0)
+    said = capsys.readouterr().err
+    if deeper:
+        assert "--group parent keeps together what lies in one folder" in said
+        return
+    told = "48 images repeat the names of others with another number (pat00_"
+    assert told in said
+    assert "keep them together by --group '(.+)_'" in said
+    code, found = findings(tmp_path / "whole", capsys)
+    assert (code, any(told in line for _, line in found)) == (0, True)
+    for wrong, line in (
+        ("pat", "with 0 groups; images know --group parent"),
+        ("(", "which is wrong"),
+        (r"id(\d+)", "finds nothing in its name"),
+    ):
+        assert command(*cut, "--group", wrong, "--out", tmp_path / "none") == 2
+        assert line in capsys.readouterr().err

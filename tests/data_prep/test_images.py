@@ -103,6 +103,18 @@ def test_size_and_grey_bring_all_to_one_shape(tmp_path):
     assert np.abs((dataset.x[:] * weights).sum(axis=1) - grey.x[:, ...][:, 0]).max() <= 2
 
 
+def test_colour_in_some_images_is_told_since_it_gives_all_three_channels(tmp_path):
+    for name, channels in (("a", 1), ("b", 3)):
+        write(tmp_path / "in", {name: 2}, channels=channels)
+    dataset = find_source("images")(tmp_path / "in", 0)
+    told = "2 of 4 images are in colour, b/000.png the first, so all have 3 channels; --grey makes all grey"
+    assert (dataset.x.shape[1], dataset.done["notes"]["colours"]) == (3, told)
+    for folder, words in ((tmp_path / "in", ["grey=true"]), (tmp_path / "one", [])):
+        if words == []:
+            write(folder, {"a": 2, "b": 2}, channels=3)
+        assert find_source("images", words)(folder, 0).done is None
+
+
 def test_jpegs_are_read(tmp_path):
     (tmp_path / "in" / "a").mkdir(parents=True)
     smooth = np.broadcast_to(np.linspace(0, 255, 16).astype(np.uint8)[:, None, None], (16, 16, 3))
@@ -185,7 +197,7 @@ def test_a_class_of_the_test_folder_that_train_lacks_is_unknown(tmp_path):
 def test_a_folder_without_classes_is_named(tmp_path):
     with pytest.raises(InputError, match="has no folders in it"):
         find_source("images")(tmp_path, 0)
-    with pytest.raises(InputError, match="is not a folder"):
+    with pytest.raises(InputError, match="nowhere: is not there"):
         find_source("images")(tmp_path / "nowhere", 0)
 
 

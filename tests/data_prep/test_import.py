@@ -1,6 +1,7 @@
 """A site's own data becomes its one shard, by a spec without data; the entries alone make the federation."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from data_prep.cli import main
 from data_prep.model.dataset import Dataset
 from data_prep.site import site
+from mpifl.common import InputError
 from mpifl.data.shards.shards import open_shard, read_federation, read_spec
+from mpifl.report.judging import shards_at
 
 
 def command(*words):
@@ -384,3 +387,36 @@ def test_a_scale_may_be_a_quotient_as_in_partition(tmp_path, capsys):
     assert command("spec", tmp_path / "other.json", *words, "--scale", "1/0") == 2
     told = capsys.readouterr().err
     assert told == "error: --scale: 1/0 given; it must be a number above 0, such as 1/255\n"
+
+
+def test_a_silo_joins_the_shards_of_a_partition_and_can_be_scored_alone(tmp_path, capsys):
+    x, y = example()
+    np.savez(tmp_path / "two.npz", x=x, y=y, silo=np.array(["north", "south"])[np.arange(40) // 20])
+    cut = ["--data", tmp_path / "two.npz", "--scheme", "natural", "--test", 0.2, "--out", tmp_path / "more"]
+    assert command("partition", "npz", *cut) == 0
+    known = read_federation(tmp_path / "more")
+    assert (
+        bring(tmp_path, tmp_path / "more", x + 1000, y, 2, "--name", "late", "--test", 0.2, out="late") == 0
+    )
+    found = shards_at(tmp_path / "late")
+    assert (list(found.entries), found.spec.classes) == (["late"], 3)
+    for gone in (tmp_path / "nowhere", tmp_path / "late" / "silo_0009.h5"):
+        with pytest.raises(InputError, match=f"^{gone}: is not there; name a shard folder"):
+            shards_at(gone)
+    for path in (tmp_path / "late").iterdir():
+        shutil.copy(path, tmp_path / "more")
+    before = (tmp_path / "more" / "federation.json").rename(tmp_path / "kept.json").read_bytes()
+    assert command("assemble", tmp_path / "more") == 2
+    said = "silo 0 is missing: silo_0000.h5 is there, and what describes it is not; put its silo_0000.json"
+    assert said in capsys.readouterr().err
+    (tmp_path / "kept.json").rename(tmp_path / "more" / "federation.json")
+    assert command("assemble", tmp_path / "more") == 0
+    assert command("check", tmp_path / "more") == 0
+    whole = read_federation(tmp_path / "more")
+    assert [entry.name for entry in whole.silos] == ["north", "south", "late"]
+    assert (whole.silos[:2], whole.scheme["name"]) == (known.silos, "import")
+    assert len(open_shard(tmp_path / "more", whole.silos[2], whole)["test"]) == 8
+    assert before != (tmp_path / "more" / "federation.json").read_bytes()
+    capsys.readouterr()
+    assert command("assemble", tmp_path / "more") == 2
+    assert "is a federation already" in capsys.readouterr().err

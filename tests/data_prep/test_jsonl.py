@@ -183,11 +183,16 @@ def test_a_site_takes_the_end_of_the_federation_and_is_refused_with_other_tokens
     run(*joined, "--silo", 1, "--tokenizer", by, "--out", tmp_path / "own")
     encoding = read_spec(tmp_path / "own" / "silo_0001.json").source["encoding"]
     assert encoding == read_federation(tmp_path / "out").source["encoding"]
-    for other, key in ((["--end", "[CLS]", "--tokenizer", by], "end is"), (["--end", ""], "tokenizer is")):
+    others = ["--end", "[CLS]", "--tokenizer", by], ["--end", "", "--tokenizer", "bytes"]
+    for other, key in zip(others, ("end is", "tokenizer is"), strict=True):
         capsys.readouterr()
         run(*joined, *other, "--silo", 2, "--out", tmp_path / "own", ends=2)
         told = capsys.readouterr().err
         assert all(word in told for word in (key, "the federation has", "--tokenizer")), told
+    run(*joined, "--silo", 2, "--out", tmp_path / "own", ends=2)
+    told = capsys.readouterr().err
+    assert "--tokenizer: not given, and the federation's texts became tokens by a tokenizer.json" in told
+    assert "--tokenizer FOLDER" in told
 
 
 def test_a_large_vocabulary_has_wider_tokens(tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
+from data_prep.sources.drawn_masks import look_at_masks
 from data_prep.sources.source_registry import find_source
 from mpifl.common.errors import InputError
 from mpifl.data.shards.shards import open_shard, read_federation
@@ -155,7 +156,7 @@ FAULTS = {
     ),
     "a folder": (
         lambda folder: (folder / "in" / "more").mkdir(),
-        "in/more: is not one of .png, .jpg, .jpeg, .tif",
+        "in/more: is a folder, and there may be only .png",
     ),
 }
 
@@ -175,7 +176,7 @@ def test_what_does_not_fit_ends_the_command_with_one_line(tmp_path, capsys, faul
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["masks=nowhere"], "nowhere: is not a folder; --option masks must name one"),
+        (["masks=nowhere"], "nowhere: is not there"),
         (["ignore=255"], "ignore=255 given; it goes with masks=DIR"),
         (["masks=masks", "ignore=none"], "ignore=none given; it must be a whole number"),
         (["masks=masks", "ignore=1"], "ignore 1 of "),
@@ -239,6 +240,7 @@ def test_masks_of_0_and_255_are_two_classes_where_that_is_said(tmp_path, capsys)
     ("options", "said"),
     [
         (["values=0,255"], "has pixels of 1, which --option values does not name; add it"),
+        (["values=0,1/1"], "each once, as 0,255, or 0,1/255 where two are one class"),
         (["values=0,1,2"], "has pixels of 255, which --option values does not name"),
         (["values=0,1,2", "ignore=255"], None),
         (["values=0,256"], "it must be numbers of pixels from 0 to 255, each once"),
@@ -255,6 +257,35 @@ def test_pixels_are_those_that_are_named(tmp_path, options, said):
     with pytest.raises(InputError) as refusal:
         find_source("images", [masks, *options])(tmp_path / "in", 0)
     assert said in str(refusal.value)
+
+
+def test_mixed_and_smoothed_masks_are_told_apart_from_classes(tmp_path):
+    """A mask of one bit among those of 0 and 255, and edges between: what is offered has two classes."""
+    names, levels = list(IMAGES)[:3], np.linspace(0, 255, 60).astype(np.uint8).reshape(6, 10)
+    masks, _ = write(tmp_path, names, drawn=lambda _: Image.fromarray(HALVES))
+    Image.fromarray(HALVES > 0).save(tmp_path / "masks/scan1.png")
+    with pytest.raises(InputError) as refusal:
+        find_source("images", [masks])(tmp_path / "in", 0)
+    told = (
+        "of 0 and 1 (scan1.png) and of 0 and 255 are mixed; say --option values=0,1/255, or write all alike"
+    )
+    assert told in str(refusal.value)
+    with pytest.raises(InputError, match=r"pixels of 1 beside 255: .* mixed; say --option values=0,1/255"):
+        find_source("images", [masks, "values=0,255"])(tmp_path / "in", 0)
+    data = find_source("images", [masks, "values=0,1/255"])(tmp_path / "in", 0)
+    assert data.classes == 2
+    assert all(np.array_equal(one, HALVES > 0) for one in data.y)
+    seen = look_at_masks(tmp_path / "in", tmp_path / "masks")
+    assert seen.values == "0,1/255"
+    Image.fromarray(levels[:, :5]).save(tmp_path / "masks/scan1.png")
+    for options in ([], ["values=0,255"]):
+        with pytest.raises(InputError, match=r"if edges were smoothed, threshold the masks.*point\(lambda"):
+            find_source("images", [masks, *options])(tmp_path / "in", 0)
+    big = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    for path in ((tmp_path / part / f"{name}.png") for part in ("in", "masks") for name in names):
+        Image.fromarray(big).save(path)
+    with pytest.raises(InputError, match=r"256 grey levels.*threshold"):
+        find_source("images", [masks])(tmp_path / "in", 0)
 
 
 RED, BLUE, GREEN = (255, 0, 0), (0, 0, 255), (0, 128, 0)

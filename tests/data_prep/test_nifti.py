@@ -156,6 +156,11 @@ FAULTS = {
     "no mask at all": (lambda folder: save(folder / "masks/a.nii", A), [], "masks/a.nii: is not a mask"),
     "neither": (lambda folder: None, ["masks="], "say labels=FILE, or masks=DIR; one of them"),
     "silo": (lambda folder: None, ["silo=ward"], "silo=ward given; there are parent"),
+    "empty silo": (
+        lambda folder: (folder / "in" / "west").mkdir(),
+        ["silo=parent"],
+        "west: has no volumes, and would be a silo; remove it",
+    ),
 }
 
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
+from data_prep.sources import find_source
+from mpifl.common import InputError
 from mpifl.data.shards.shards import open_shard, read_federation
 
 NAMES = {
@@ -298,3 +300,30 @@ def test_data_that_is_not_there(tmp_path, capsys, source):
 
 def test_digits_take_no_data(tmp_path, capsys):
     assert "--data" in refused(capsys, tmp_path, "digits", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("images", []),
+        ("images", ["masks=masks"]),
+        ("text", []),
+        ("jsonl", []),
+        ("nifti", ["masks=masks"]),
+        ("dicom", ["label=Modality"]),
+        ("leaf", []),
+        ("npz", []),
+        ("npy", []),
+        ("hdf5", []),
+        ("csv", []),
+    ],
+)
+def test_a_mistyped_path_is_not_there(tmp_path, source, words):
+    (tmp_path / "scans").mkdir()
+    with pytest.raises(
+        InputError, match=rf"^{tmp_path}/scanz: is not there; did you mean '{tmp_path}/scans'"
+    ):
+        find_source(source, words)(tmp_path / "scanz", 0)
+    if words == ["masks=masks"]:
+        with pytest.raises(InputError, match=r"^masks: is not there"):
+            find_source(source, words)(tmp_path / "scans", 0)

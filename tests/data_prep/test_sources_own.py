@@ -10,6 +10,7 @@ from data_prep.cli import main
 from data_prep.sources import own
 from data_prep.sources.source_registry import find_source
 from mpifl.common.errors import InputError
+from mpifl.data.shards import provenance_of, texts_of
 from mpifl.data.shards.shards import open_shard, read_federation
 
 OWN = """
@@ -57,6 +58,8 @@ def four(seed): return np.zeros((4, 2)), 1, 2, 3
 def not_arrays(seed): return np.zeros((4, 2)), "y"
 def ragged(seed): return [np.zeros((2, 2)), np.zeros((3, 1))], [0, 1]
 def uneven(seed): return np.zeros((4, 2)), np.zeros(3, int)
+def named(seed):
+    return {"x": arrays(seed)[0], "y": np.zeros(N, int), "id": np.array([f"p{n}" for n in range(N)])}
 def no_y(seed): return {"x": np.zeros((4, 2))}
 def no_seed(): return arrays(0)
 def needs(seed, much): return arrays(0)
@@ -168,6 +171,17 @@ def test_options_reach_the_function(module):
         [2, 4],
         [6, 8],
     ]
+
+
+def test_texts_of_ids_are_taken_or_left_as_those_of_a_file(module, capsys):
+    cut = ["--scheme", "iid", "--silos", 2]
+    run("partition", "madeup:named", *cut, "--out", "out")
+    said = capsys.readouterr().err
+    assert "arrays that are not read: id; --group NAME, --order NAME and --option id=NAME use one" in said
+    for out, words in (("kept", ["--keep", "id"]), ("asked", ["--keep", "id", "--option", "id=id"])):
+        run("partition", "madeup:named", *cut, *words, "--out", out)
+        entry = read_federation(module / out).silos[0]
+        assert all(text.startswith("p") for text in texts_of(provenance_of(module / out, entry)["train"].ids))
 
 
 def test_a_site_imports_what_its_function_makes(module):

@@ -11,6 +11,7 @@ import pytest
 from data_prep.cli import main
 from data_prep.sources.roles import find_roles
 from data_prep.sources.source_registry import find_source
+from data_prep.sources.unlabelled_texts import texts_in
 from mpifl.common.errors import InputError
 from mpifl.data.shards.shards import open_shard, read_federation, read_spec
 
@@ -393,7 +394,36 @@ def test_each_file_of_a_folder_is_the_tokens_of_a_silo(wards):
     x = np.asarray(dataset.x)
     said = bytes(x[dataset.silo == 1].ravel()[: len((wards / "north.txt").read_bytes())].astype(np.uint8))
     assert said == (wards / "north.txt").read_bytes()
+    told = dataset.done["notes"]["texts"]
+    assert told.startswith("3 files of .txt have several lines, and are a text each: 5 texts in all; ")
     assert x[dataset.silo == 3][:, :4].tolist() == [[*b"two", 256], [*b"abc", 256]]
+
+
+@pytest.mark.parametrize("source", ["text", "jsonl"])
+def test_a_folder_of_files_in_a_folder_is_one_silo(wards, source):
+    words = ["length=16"]
+    whole = find_source(source, words)(wards, 0)
+    said = (wards / "north.txt").read_text().splitlines(keepends=True)
+    (wards / "north.txt").unlink()
+    (wards / "north").mkdir()
+    for at, part in enumerate((said[:9], said[9:])):
+        (wards / "north" / f"note{at}.txt").write_text("".join(part))
+    parted = find_source(source, words)(wards, 0)
+    assert parted.silo_names == whole.silo_names == {0: "east", 1: "north", 2: "south"}
+    assert len(parted.files) == len(whole.files) + 1
+    if source == "text":
+        assert np.array_equal(parted.x, whole.x)
+        return
+    of = np.asarray(parted.groups.of)[parted.silo == 1]
+    assert len(np.unique(of)) == 2, "a file is a text, whose sequences stay together"
+    assert len(np.unique(parted.given.rows[parted.silo == 1])) == 2
+    names = [name for name, _, _ in texts_in(wards)]
+    assert names == ["east", "north/note0", "north/note1", "south"]
+    (wards / "west.jsonl").write_text('{"text": "two"}\n{"prompt": "a", "completion": "bc"}\n')
+    assert [name for name, _, _ in texts_in(wards)][4:] == ["west:1", "west:2"]
+    (wards / "north" / "deeper").mkdir()
+    with pytest.raises(InputError, match=r"north/deeper: in a folder with a file for each silo"):
+        find_source(source, words)(wards, 0)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +433,7 @@ def test_each_file_of_a_folder_is_the_tokens_of_a_silo(wards):
             "text",
             "a.md",
             "x",
-            r"a.md: in a folder with a file for each silo, which end in .txt; move it elsewhere",
+            r"a.md: in a folder with a file for each silo, which end in .txt, or with folders of them; move",
         ),
         (
             "text",

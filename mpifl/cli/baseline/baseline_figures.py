@@ -10,15 +10,27 @@ import numpy as np
 
 from mpifl.cli.baseline.planned_runs import BaselinePlan
 from mpifl.cli.sweep import GridRun
+from mpifl.common import rng
 from mpifl.data.shards import groups_of, open_shard
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.judging import RowFigures, Trained, by_draws, by_right_answers, drawn, figures_of_rows
+from mpifl.report.judging import (
+    FEW,
+    RowFigures,
+    Trained,
+    by_draws,
+    by_exchanges,
+    by_right_answers,
+    can_tell,
+    drawn,
+    figures_of_rows,
+)
 from mpifl.report.runs import Difference, chance
 from mpifl.silo.parameters import FlatModel
 
 EXACT = "exact McNemar test, and Tango's interval"
 BOOTSTRAP = "paired bootstrap over the rows, 2,000 draws"
 BY_GROUPS = "paired bootstrap over the groups of rows, 2,000 draws"
+EXCHANGED = f"; p of fewer than {FEW} {{what}}: exact test of exchanges"
 BY_TEST_ROWS = (
     "The trainings were ended, or their models chosen, by scores on these same test rows, which flatters "
     "each of them; use [evaluate] split = 'valid'."
@@ -32,6 +44,7 @@ class Scored:
     Attributes:
         name: The silo, or all rows.
         rows: How many rows.
+        counted: How many of them count.
         alone: By the silo's own model.
         federated: By the federated model.
         pooled: By the model of all rows, if there is one.
@@ -39,10 +52,12 @@ class Scored:
         p: The p of that, corrected by Holm for the number of silos.
         events: How many rows have the rarer of two answers; None where there are no such two.
         undefined: The draws of the bootstrap in which a model has no figure.
+        few: Whether no difference could be seen in so few rows, or groups of rows.
     """
 
     name: str
     rows: int
+    counted: int
     alone: float
     federated: float
     pooled: float | None
@@ -50,6 +65,7 @@ class Scored:
     p: float | None = None
     events: int | None = None
     undefined: int = 0
+    few: bool = False
 
     @property
     def seen(self) -> bool | None:
@@ -95,6 +111,21 @@ class _Judged:
         return self.models[0].rows
 
     @property
+    def counted(self) -> int:
+        return self.models[0].counted
+
+    @property
+    def units(self) -> np.ndarray:
+        """What is drawn or exchanged together, numbered from 0: the group of each row, or the row; [rows]."""
+        groups = self.groups
+        return np.arange(self.rows) if groups is None else np.unique(groups, return_inverse=True)[1]
+
+    @property
+    def many(self) -> int:
+        """At most so many rows, or groups of rows, count."""
+        return min(self.counted, int(self.units.max()) + 1)
+
+    @property
     def values(self) -> list[float]:
         return [one.value() for one in self.models]
 
@@ -132,6 +163,8 @@ def compare_models(plan: BaselinePlan) -> Baseline:
     grouped = any(one.groups is not None and len(np.unique(one.groups)) < one.rows for one in judged)
     test = BY_GROUPS if grouped else BOOTSTRAP if mean else EXACT
     silos, whole = _of_rights(judged) if test == EXACT else _of_draws(judged, plan.job.seed, mean)
+    if test != EXACT and any(one.many < FEW for one in judged):
+        test += EXCHANGED.format(what="groups" if grouped else "rows")
     return Baseline(plan.federated.metric, test, silos, whole, left_out, remarks=_remarks(plan), mean=mean)
 
 
@@ -175,49 +208,58 @@ def _of_draws(judged: Sequence[_Judged], seed: int, mean: bool) -> tuple[list[Sc
         (federated, alone, *_), figures = one.values, drawn(one.models[:2], seed, one.number, one.groups)
         differences = figures[:, 0] - figures[:, 1]
         undefined.append(int((~np.isfinite(differences)).sum()))
-        found.append(by_draws(federated - alone, differences))
+        found.append(by_draws(federated - alone, differences, _exact([one], [1], seed)))
         if found[-1] is not None:
             kept.append(one)
             apart.append(differences)
     silos = [replace(one, undefined=of) for one, of in zip(_silos(judged, found), undefined, strict=True)]
     if not kept:
         return silos, _whole([], None, mean)
-    weights, each = [one.rows for one in kept], [one.values for one in kept]
+    weights, each = [one.counted for one in kept], [one.values for one in kept]
     by = float(np.average([values[0] - values[1] for values in each], weights=weights))
-    whole = by_draws(by, np.average(apart, axis=0, weights=weights))
+    whole = by_draws(by, np.average(apart, axis=0, weights=weights), _exact(kept, weights, seed))
     return silos, _whole(kept, whole, mean)
+
+
+def _exact(judged: Sequence[_Judged], weights: Sequence[float], seed: int) -> float | None:
+    """Return the exact p of few rows, or groups; None of more, and where a figure is undefined."""
+    known = all(math.isfinite(value) for one in judged for value in one.values)
+    if not known or sum(one.many for one in judged) >= FEW:
+        return None
+    stream = rng.numpy_stream(seed, "exchanges of rows", *(one.number for one in judged))
+    units = [one.units for one in judged]
+    return by_exchanges([one.models[:2] for one in judged], weights, stream, units)
 
 
 def _silos(judged: Sequence[_Judged], found: Sequence[Difference | None]) -> list[Scored]:
     corrected = iter(chance.holm([one.p for one in found if one is not None]))
+    tests = sum(one is not None for one in found)
     return [
-        _scored(
-            of.name, of.rows, of.values, one, None if one is None else next(corrected), of.models[0].events
+        replace(
+            _scored(of.name, (of.rows, of.counted), of.values, one, None if one is None else next(corrected)),
+            events=of.models[0].events,
+            few=one is not None and not can_tell(of.many, tests),
         )
         for of, one in zip(judged, found, strict=True)
     ]
 
 
 def _whole(judged: Sequence[_Judged], found: Difference | None, mean: bool = False) -> Scored:
-    """Return the row for all rows: each model's figures in the mean by rows, which `mean` says is not the
-    figure of all rows together."""
+    """Return the row for all rows: each model's figures in the mean by the rows that count, which `mean` says
+    is not the figure of all rows together."""
     each = [one.models[0].events for one in judged]
     events = None if None in each or not each else sum(one for one in each if one is not None)
-    weights, means = [one.rows for one in judged], [math.nan, math.nan]
+    weights, means = [one.counted for one in judged], [math.nan, math.nan]
     if judged:
         means = np.average([one.values for one in judged], axis=0, weights=weights).tolist()
-    name = "mean of silos by rows" if mean else "all rows"
-    return _scored(name, sum(weights), means, found, None if found is None else found.p, events)
+    name, rows = "mean of silos by rows" if mean else "all rows", sum(one.rows for one in judged)
+    made = _scored(name, (rows, sum(weights)), means, found, None if found is None else found.p)
+    few = found is not None and not can_tell(sum(one.many for one in judged), 1)
+    return replace(made, events=events, few=few)
 
 
 def _scored(
-    name: str,
-    rows: int,
-    values: Sequence[float],
-    found: Difference | None,
-    p: float | None,
-    events: int | None,
+    name: str, rows: tuple[int, int], values: Sequence[float], found: Difference | None, p: float | None
 ) -> Scored:
     federated, alone, *more = values
-    pooled = more[0] if more else None
-    return Scored(name, rows, alone, federated, pooled, difference=found, p=p, events=events)
+    return Scored(name, *rows, alone, federated, more[0] if more else None, difference=found, p=p)

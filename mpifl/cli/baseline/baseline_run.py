@@ -37,7 +37,7 @@ def baseline_command(
         settings: Keys and values of it.
         out: The folder of the runs and of the figures.
         ranks: MPI ranks of the federated training; the others take one.
-        resume: Continue with the runs that are there.
+        resume: Continue with the runs that are there, also where all are done.
         late: Shards of silos that came later: these alone are trained, and scored beside the federated model.
 
     Raises:
@@ -45,13 +45,12 @@ def baseline_command(
     """
     plan = plan_of(job, settings, out) if late is None else plan_of_late(job, settings, out, late)
     validate_all([plan.federated], job)
-    prepare(plan, resume)
+    prepare(plan, resume or not (out / "baseline.json").exists())  # one that was stopped goes on
     screen = wide_console()
     for name, why in plan.left_out.items():
         screen.print(f"silo {name} left out: {why}", soft_wrap=True)
     codes = run_each(plan.runs, job, ranks, lent=partial(lent_shards, plan), first_counts=True)
     if INTERRUPTED in codes:
-        print("continue by --resume" if late is None else "the same command continues")
         return INTERRUPTED
     if plan.federated.state != "done":
         return codes[0] or 1

@@ -13,8 +13,9 @@ from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import paired
 
 NONE_SEEN = "no difference seen"
-FEW = 10
+FEWEST_EVENTS = 10
 """Rows of the rarer answer below which an interval and a p are of little worth."""
+TOO_FEW = "too few rows"
 MOST_NAMED = 6
 """Silos that the verdict names."""
 FROM_CHANCE = (
@@ -27,7 +28,13 @@ def heads(found: Baseline) -> list[str]:
     """Return the headings of the columns."""
     pooled = ["pooled"] if found.whole.pooled is not None else []
     rarer = ["rarer answer"] if _has_events(found) else []
-    return ["test rows", *rarer, "alone", "federated", *pooled, "difference", "95% interval", "p", "seen"]
+    return [*_rows(found), *rarer, "alone", "federated", *pooled, "difference", "95% interval", "p", "seen"]
+
+
+def _rows(found: Baseline) -> list[str]:
+    """Return the headings of the counts of rows."""
+    fewer = any(one.counted < one.rows for one in (*found.silos, found.whole))
+    return ["test rows", *(["rows that count"] if fewer else [])]
 
 
 def cells(one: Scored, found: Baseline) -> list[str]:
@@ -35,7 +42,7 @@ def cells(one: Scored, found: Baseline) -> list[str]:
     metric = found.metric
     values = [one.alone, one.federated, *([] if one.pooled is None else [one.pooled])]
     figures = [metric.write(value) if math.isfinite(value) else "–" for value in values]
-    rows = [f"{one.rows:,}"]
+    rows = [f"{one.rows:,}", f"{one.counted:,}"][: len(_rows(found))]
     rows += [f"{one.events:,}" if one.events is not None else "–"] if _has_events(found) else []
     if one.difference is None or one.p is None:
         return [*rows, *figures, "–", "–", "–", "undefined"]
@@ -54,7 +61,7 @@ def warnings_of(found: Baseline) -> list[str]:
     said = []
     for one in found.silos:
         words = []
-        if one.events is not None and one.events < FEW:
+        if one.events is not None and one.events < FEWEST_EVENTS:
             words.append(f"{one.events:,} row{'s' * (one.events != 1)} of the rarer answer.")
             words += ["The interval and p are of little worth."] if one.difference else []
         if one.undefined:
@@ -70,7 +77,7 @@ def judged(one: Scored, metric: MetricInfo) -> str:
     if one.difference is None:
         return "undefined"
     if not one.seen:
-        return NONE_SEEN
+        return TOO_FEW if one.few else NONE_SEEN
     return "better" if (one.difference.by > 0) == metric.higher_is_better else "worse"
 
 
@@ -85,12 +92,14 @@ def verdict(found: Baseline) -> str:
     """Say in one sentence whether federation helped, and for whom."""
     whole, metric = found.whole, found.metric
     told = {"better": "Federation helped", "worse": "Federation did harm", NONE_SEEN: "No difference seen"}
+    told[TOO_FEW] = "These rows are too few to show whether federation helped"
     said = told.get(judged(whole, metric), "These rows do not show whether federation helped")
     if whole.difference is not None:
         points = " points" if metric.share else ""
-        where = f"on all {whole.rows:,} test rows"
-        if found.mean:
-            where = f"in the mean of {_silos(found)}, by their {whole.rows:,} test rows"
+        rows = f"{whole.rows:,} test rows"
+        if whole.counted < whole.rows:
+            rows = f"{whole.counted:,} test rows that count, of {whole.rows:,}"
+        where = f"in the mean of {_silos(found)}, by their {rows}" if found.mean else f"on all {rows}"
         low, high = signed(metric, whole.difference.low), signed(metric, whole.difference.high)
         said += (
             f" {where}: {metric.name} {metric.write(whole.federated)} against "
@@ -103,7 +112,7 @@ def verdict(found: Baseline) -> str:
     for one in found.silos:
         by_kind.setdefault(judged(one, metric), []).append(one.name)
     kinds = {"better": "better for", "worse": "worse for", NONE_SEEN: f"{NONE_SEEN} for"}
-    kinds["undefined"] = "undefined for"
+    kinds |= {TOO_FEW: f"{TOO_FEW} at", "undefined": "undefined for"}
     if len(by_kind) == 1 and len(found.silos) > 2:
         (kind,) = by_kind
         which = "any" if kind == NONE_SEEN else "each"
@@ -154,7 +163,7 @@ def record(found: Baseline) -> dict[str, Any]:
 
 
 def _of(one: Scored, found: Baseline) -> dict[str, Any]:
-    about: dict[str, Any] = {"rows": one.rows, "alone": _known(one.alone)}
+    about: dict[str, Any] = {"rows": one.rows, "rows_that_count": one.counted, "alone": _known(one.alone)}
     about["federated"] = _known(one.federated)
     about |= {} if one.events is None else {"events": one.events, "draws_without": one.undefined}
     if one.pooled is not None:

@@ -59,6 +59,7 @@ from .stacked_names import (
 )
 from .templates import (
     MASKS as MASKS,
+    PARENT as PARENT,
     RESIZED as RESIZED,
     TEMPLATES as TEMPLATES,
     Answers as Answers,

@@ -17,7 +17,15 @@ from mpifl.common import InputError, one_line, rng, write_atomic
 from mpifl.data.shards import FederationSpec, encoding_of
 from mpifl.learning.models import GoingOn, check_room, go_on, inputs_of
 from mpifl.learning.tasks import Task
-from mpifl.report.judging import check_asked, learned_from, module_of, read_job_of, table_of, told_model
+from mpifl.report.judging import (
+    Which,
+    check_asked,
+    learned_from,
+    module_of,
+    read_job_of,
+    table_of,
+    told_model,
+)
 from mpifl.run.job import Job
 from mpifl.silo.parameters import FlatModel
 
@@ -59,7 +67,7 @@ class _LanguageModel:
 
 
 def generate_run(
-    run: Path, asked: Prompts, out: Path | None, trusted: Collection[str] = (), last: bool = False
+    run: Path, asked: Prompts, out: Path | None, trusted: Collection[str] = (), last: Which = False
 ) -> None:
     """Print how the model of a run continues with each prompt, or write it to a file.
 
@@ -68,7 +76,7 @@ def generate_run(
         asked: The prompts, and how they go on.
         out: The file, `.jsonl` or `.txt`; None prints texts.
         trusted: The plug-ins that the run's job may import.
-        last: Take the model of the last round.
+        last: Take the model of the last round, or of the beginning.
 
     Raises:
         InputError: the run's task is no language model, its tokenizer is not there, a prompt has no token or
@@ -192,7 +200,7 @@ def _generated(
         yield {"prompt": prompt, "completion": completion, "tokens": len(found), "ended": ended}
 
 
-def _opened(run: Path, trusted: Collection[str], tokenizer: str | None, *, last: bool) -> _LanguageModel:
+def _opened(run: Path, trusted: Collection[str], tokenizer: str | None, *, last: Which) -> _LanguageModel:
     """Return the language model of a run; raise InputError if its task is another, there is no such model, or
     no tokenizer that fits it."""
     job = read_job_of(run, trusted)

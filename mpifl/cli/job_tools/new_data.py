@@ -6,13 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mpifl.cli.job_tools import MASKS, RESIZED, Answers, SiteData
+from mpifl.cli.job_tools import MASKS, PARENT, RESIZED, Answers, SiteData
 from mpifl.common import InputError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 LINES = ".jsonl"
 TEXTS = (".txt", LINES)
 SPLITS = ("train", "test")
+USUAL_SILOS = 4
+VALIDATED = 40
+"""Images of a silo from which on a job has validation rows."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def whose(answers: Answers) -> Answers:
         return replace(answers, data=tables, parted=len(tables) > 1)
     if not answers.data:
         return answers
-    return replace(answers, parted=_is_parted(Path(answers.data[0]), answers))
+    return _parted(Path(answers.data[0]), answers)
 
 
 def looked_at(answers: Answers, encoding: str) -> NewData:
@@ -78,16 +81,21 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
     if answers.template.of_table:
         return _of_tables(answers, encoding)
     source = answers.template.source
+    refusals: list[str] = []
     if answers.template.label == MASKS and not Path(answers.label).is_dir():
         raise InputError(f"--label {answers.label}: is not a folder; name that of the masks")
     if answers.template.label == MASKS:
-        answers = replace(answers, drawn=_drawn(answers))
+        answers, refusals = _drawn(answers)
     if source == "text" and (
         files := [one for one in _files(Path(answers.data[0])) if one.suffix.lower() == LINES]
     ):
         source, answers = _lines(answers, files)
     told = [f"{answers.data[0]}: a folder or file of each silo is there"] if answers.parted else []
-    told += [f"warning: {refused}"] if source == "images" and (refused := _refused(answers)) else []
+    if source == "images":
+        answers, grouped = _grouped(answers)
+        told += grouped
+        refusals += filter(None, [_refused(answers)])
+    told += [f"warning: {refused}" for refused in refusals]
     return NewData(answers, source, told=told)
 
 
@@ -109,14 +117,15 @@ def _refused(answers: Answers) -> str:
     return of_other_kinds(Path(answers.data[0]))
 
 
-def _drawn(answers: Answers) -> tuple[str, ...]:
-    """Return the words of a partition that images and their masks need."""
+def _drawn(answers: Answers) -> tuple[Answers, list[str]]:
+    """Return answers with the words of a partition that images and their masks need, and why it will be
+    refused."""
     from data_prep.sources import look_at_masks
 
     seen = look_at_masks(Path(answers.data[0]), Path(answers.label))
     sized = [] if seen.one_size else RESIZED
-    numbered = ["--values", ",".join(map(str, seen.levels))] if seen.levels else []
-    return (*sized, *numbered, "--test", "0.2")
+    numbered = ["--values", seen.values] if seen.values else []
+    return replace(answers, drawn=(*sized, *numbered, "--test", "0.2")), list(filter(None, [seen.refused]))
 
 
 def _of_tables(answers: Answers, encoding: str) -> NewData:
@@ -170,26 +179,62 @@ def _tables(answers: Answers) -> tuple[str, ...]:
     return answers.data if one or len(found) < 2 else tuple(map(str, found))
 
 
-def _is_parted(folder: Path, answers: Answers) -> bool:
-    """Tell whether images lie in a folder of each silo, or texts in a file of each; one must be there."""
+def _grouped(answers: Answers) -> tuple[Answers, list[str]]:
+    """Return answers with what keeps the images of a patient together, if any, and a line on it."""
+    from data_prep.sources import group_seen
+
+    folder, found = Path(answers.data[0]), "images lie in a folder of each patient"
+    images = [one for one in _files(folder) if one.suffix.lower() in IMAGES]
+    if not answers.group:
+        found, pattern = group_seen(images)
+        answers = replace(answers, group=pattern)
+    folders = sum(path.is_dir() for path in folder.iterdir())
+    silos = int(answers.silos) if answers.silos.isdecimal() else folders if answers.parted else USUAL_SILOS
+    answers = replace(answers, validated=len(images) >= VALIDATED * silos)
+    kept = "those of one stay in one split of one silo; if they are not a patient's, leave out --group"
+    return answers, [f"{folder}: {found}; {kept}"] if found else []
+
+
+def _parted(folder: Path, answers: Answers) -> Answers:
+    """Say whether images lie in a folder of each silo, or of each patient, or texts in a file of each silo;
+    one must be there."""
     source = answers.template.source
+    if folder.is_file() and answers.silos == PARENT and not answers.of_lines:
+        raise InputError(f"{folder}: is no folder with one for each silo; say --silos N, or name a folder")
     if source == "text" and folder.is_file():
-        return False
+        return answers
     endings = TEXTS if source == "text" else IMAGES
     depths = {
         len(path.relative_to(folder).parts) for path in _files(folder) if path.suffix.lower() in endings
     }
     if not depths:
         raise InputError(f"--data {folder}: has no files that end in {', '.join(endings)}")
+    there = [path for path in folder.iterdir() if not path.name.startswith(".")]
     if source == "text":
-        return True
+        return _by_folder(answers, len(there))
     split = all((folder / part).is_dir() for part in SPLITS)
     flat = 1 if answers.template.label == MASKS else 2
     if min(depths) < flat:
         raise InputError(
             f"--data {folder}: images lie in no folder of their class; or say --kind segmentation"
         )
-    return not split and depths == {flat + 1}
+    deeper = min(depths) - flat - split if len(depths) == 1 else 0
+    folders = sum(path.is_dir() for path in there)
+    others = answers.silos.isdecimal() and int(answers.silos) != folders  # than the folders are
+    parted = not split and (deeper == 2 or (deeper == 1 and not others))
+    if answers.silos == PARENT and not parted:
+        raise InputError(f"--silos parent: images in {folder} lie in no folder of a silo; say --silos N")
+    answers = _by_folder(answers, folders) if parted else answers
+    return replace(answers, group="parent" if deeper - parted == 1 else "")
+
+
+def _by_folder(answers: Answers, silos: int) -> Answers:
+    """Return answers on data that has a folder or file for each of so many silos, which a number may join."""
+    if answers.silos.isdecimal() and int(answers.silos) > silos:
+        what = f"{answers.data[0]} has a folder or file for each of {silos} silos"
+        raise InputError(f"--silos {answers.silos}: {what}; leave it out")
+    joined = answers.silos.isdecimal() and int(answers.silos) < silos
+    return replace(answers, parted=True, silos=answers.silos if joined else "")
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -137,7 +137,8 @@ def _record(run: Path, data: Path, spec: FederationSpec, kinds: Collection[str])
         what = (
             "does not say how its examples became numbers (shards of an older version, or of another source)"
         )
-        raise InputError(f"{run}: {what}; cut {data} by data-prep as those were, and name it by --data")
+        to_do = f"make arrays x of {data} as those were made, and say: mpifl predict {run} FILE.npz"
+        raise InputError(f"{run}: {what}; {to_do}; or cut them by data-prep, and name shards by --data")
     if record["kind"] not in kinds:
         learned = MADE_BY.get(record["kind"], "texts")
         given = " or ".join(MADE_BY[kind] for kind in kinds)

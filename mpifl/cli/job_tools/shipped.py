@@ -42,7 +42,10 @@ def shipped_job(given: Path) -> Path | None:
 def _sentence(path: Path) -> str:
     lines = path.read_text("utf-8").splitlines()
     comment = [line.removeprefix("#").strip() for line in lines[: lines.index("")] if line.startswith("# ")]
-    return re.split(r"(?<!al)\. ", " ".join(comment))[0].removesuffix(".") + "."
+    text = " ".join(comment)
+    ends = (at.start() for at in re.finditer(r"(?<!al)\. ", text))
+    end = next((end for end in ends if text.count("(", 0, end) == text.count(")", 0, end)), len(text))
+    return text[:end].removesuffix(".") + "."
 
 
 def examples_folder() -> Path:

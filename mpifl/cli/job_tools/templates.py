@@ -12,6 +12,8 @@ from mpifl.common import InputError, Table, choices
 
 MASKS = "masks"
 """Marks templates whose label is a folder of masks."""
+PARENT = "parent"
+"""Says of silos that the data has a folder or a file for each."""
 RESIZED = ("--size", "64x64")
 """The words of a partition that bring images with masks to one size."""
 _PERCEPTRON: Table = {"name": "mlp", "hidden": [64, 64]}
@@ -147,6 +149,8 @@ class Answers:
         moments: Mean and deviation of each label column of values, if known.
         classes: The rows of each class of a label of categories, in the order of the classes, if known.
         parted: Whether the data has a folder or a file for each silo.
+        group: What says which images stay together, as the source `images` takes it.
+        validated: Whether silos have images enough for a validation split that ends the training.
         drawn: In place of the template's words those that the data needs, if it was looked at.
     """
 
@@ -160,6 +164,8 @@ class Answers:
     moments: tuple[tuple[float, float], ...] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
     parted: bool = False
+    group: str = ""
+    validated: bool = False
     drawn: tuple[str, ...] | None = None
 
     @property
@@ -176,7 +182,8 @@ class Answers:
         if wrong := [option for option, given in unused.items() if given]:
             raise InputError(f"{wrong[0]}: --kind {self.kind} has no use for it ({found.what})")
         by_column = found.of_table and found.scheme[0] != "vertical"
-        if self.silos and not self.silos.isdecimal() and not (by_column or self.of_lines):
+        named = by_column or self.of_lines or (self.silos == PARENT and found.source in ("images", "text"))
+        if self.silos and not self.silos.isdecimal() and not named:
             raise InputError(f"--silos {self.silos}: is not a number of silos")
         if self.silos and len(self.data) > 1:
             raise InputError(f"--silos {self.silos}: each of {len(self.data)} tables is a silo; leave it out")
@@ -224,7 +231,9 @@ class Answers:
             tables["task"] = {**template.job["task"], **learned}
         if self.is_binary:
             tables["task"] = {"name": "binary"}
-        order = ("model", "task", "algorithm", "split", "local", "checkpoint")
+        if self.validated:
+            tables["evaluate"] = {"split": "valid", "patience": 10}
+        order = ("model", "task", "algorithm", "split", "local", "evaluate", "checkpoint")
         whole: dict[str, Table] = {**template.job, **tables}
         if self.algorithm == "newton":  # has no training by steps, and one coefficient a column
             task = "binary" if self.is_binary else "regression"
@@ -260,13 +269,17 @@ class Answers:
         cut = ["data-prep", "partition", source, *(word for path in self.data for word in ("--data", path))]
         cut += ["--spec", self.columns] if template.of_table else []
         cut += ["--masks", self.label] if template.label == MASKS else []
+        cut += ["--group", self.group] if self.group else []
         if self.of_lines and not self.silos.isdecimal():
             return [*cut, "--silo", self.silos]
         return [*cut, *(["--silo", "parent"] if self.parted and source == "images" else [])]
 
     def _scheme(self, source: str) -> list[str]:
         """Return the words of a partition that say how silos are made, and what is held out."""
-        scheme = [*self.template.scheme, "--silos", self.silos] if self.silos.isdecimal() else ["natural"]
+        number = ["--silos", self.silos] if self.silos.isdecimal() else []
+        scheme = ["natural", *number] if self.parted or not number else [*self.template.scheme, *number]
         words = self.template.words if self.drawn is None else self.drawn
         held = () if self.parted and source == "text" else words
+        if self.validated:  # a group is whole in one split, so a small share might hold none
+            held = (*held, "--valid", "0.2" if self.group else "0.1")
         return ["--scheme", *scheme, *held]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mpifl.data.shards import ShardEntry, VerticalEntry
 from mpifl.sums import Combined, updates_of
 from mpifl.wire import DTYPES, Header, Reply, Request
 
@@ -23,6 +24,8 @@ class ExchangeCosts:
     """Bytes that each silo received and sent, together."""
     examples_trained: int = 0
     """Examples that silos saw in training, once in each epoch; 0 where they do not tell."""
+    seen_of_silo: Counter[int] = field(default_factory=Counter)
+    """How many of them each silo saw."""
     step_losses: dict[int, list[float | None]] = field(default_factory=dict)
     """The mean losses of each silo's steps, where they are asked for."""
     seconds_training: float = 0.0
@@ -55,19 +58,23 @@ class ExchangeCosts:
     def forget_training(self) -> None:
         """Forget what was trained in an attempt that is made again: how far it came is chance."""
         self.examples_trained = 0
+        self.seen_of_silo.clear()
         self.step_losses.clear()
 
-    def speed(self, length: int) -> dict[str, float]:
+    def speed(self, texts: Sequence[ShardEntry | VerticalEntry]) -> dict[str, float]:
         """Return how many examples silos saw in training, and in a second of the slowest rank; {} if unknown.
 
         Args:
-            length: Of a text, for tokens a second; 0 where examples are no texts.
+            texts: The silos' shards, for tokens a second; none if examples are no texts.
         """
         if not self.examples_trained or not self.seconds_training:
             return {}
         rate = self.examples_trained / self.seconds_training
         found = {"examples_trained": self.examples_trained, "examples_per_second": rate}
-        return found | ({"tokens_per_second": rate * length} if length else {})
+        counts = [(one.silo, sum(one.labels or ()), one.examples.get("train")) for one in texts]
+        means = {silo: tokens / rows for silo, tokens, rows in counts if silo is not None and rows}
+        seen = sum(means.get(silo, 0.0) * many for silo, many in self.seen_of_silo.items())
+        return found | ({"tokens_per_second": seen / self.seconds_training} if seen else {})
 
     def note(self, combined: Combined) -> None:
         """Note the other results of an aggregation: weights, shares at an edge, number of parties."""
@@ -113,6 +120,7 @@ class ExchangeCosts:
             if header.silo in accepted:
                 up[header.silo] += _size(header)
             self.examples_trained += header.seen
+            self.seen_of_silo[header.silo] += header.seen
             if header.losses and header.silo in accepted:
                 self.step_losses.setdefault(header.silo, []).extend(header.losses)
         self.bytes_sent += len(request.cohort) * down

@@ -2,9 +2,6 @@ from . import (
     losses as losses,
     multilabel as multilabel,
 )
-from .class_tasks import (
-    weights_told as weights_told,
-)
 from .classification import (
     CLASSIFICATION as CLASSIFICATION,
     Classification as Classification,

@@ -14,17 +14,6 @@ from mpifl.learning.tasks.named import PackageTask
 Weights = list[NonNegativeFloat] | Literal["balanced"]
 
 
-def weights_told(weights: object) -> str:
-    """Say what a job's weights of classes mean for its probabilities; "" if there are none, or equal ones.
-
-    A loss with weights is least at other probabilities than the classes' own frequencies.
-    """
-    if weights is None or (isinstance(weights, list) and len({*weights}) < 2):
-        return ""
-    what = "the loss has weights of classes, so probabilities are no risks"
-    return f"{what}: they rank examples, and a class of larger weight looks more frequent than it is"
-
-
 class OfClasses(PackageTask):
     """Targets are class numbers, shape [n, ...]; outputs are logits, shape [n, classes, ...]."""
 

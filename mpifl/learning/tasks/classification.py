@@ -9,9 +9,12 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 from torch.nn import functional as F
 
+from mpifl.common import InputError
+from mpifl.data.shards import AnySpec, encoding_of
 from mpifl.learning.metrics import CLASSES
 from mpifl.learning.tasks.class_tasks import OfClasses
 from mpifl.learning.tasks.losses import cross_entropy, focal
+from mpifl.learning.tasks.task import Task
 
 
 class Classification(OfClasses):
@@ -31,6 +34,13 @@ class Classification(OfClasses):
     """For the cross entropy: the share of each target that is spread over all classes."""
     gamma: NonNegativeFloat | None = None
     """The exponent of the focal loss: with a larger value, well-learned targets count less. 2 by default."""
+
+    def for_federation(self, spec: AnySpec) -> Task:
+        """Return the task with the facts of the federation; refuse the next tokens of texts."""
+        if (encoding_of(getattr(spec, "source", {})) or {}).get("kind") == "tokens":
+            what = "takes classes; the shards have next tokens of texts, for which use 'language'"
+            raise InputError(f"[task] name = '{self.kind}': {what}")
+        return super().for_federation(spec)
 
     def mean_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss. A plain cross entropy uses torch's own mean, since dividing the sum gives

@@ -24,8 +24,11 @@ from .mask_files import (
     MaskFiles as MaskFiles,
 )
 from .paired import (
+    FEW as FEW,
     by_draws as by_draws,
+    by_exchanges as by_exchanges,
     by_right_answers as by_right_answers,
+    can_tell as can_tell,
     drawn as drawn,
 )
 from .predict import (
@@ -46,6 +49,7 @@ from .silo_scores import (
     NAMES as NAMES,
     ranked as ranked,
     scores as scores,
+    weights_told as weights_told,
     why_none as why_none,
 )
 from .suspicion import (
@@ -53,6 +57,7 @@ from .suspicion import (
 )
 from .trained import (
     Trained as Trained,
+    Which as Which,
     check_plugins as check_plugins,
     model_file as model_file,
     module_of as module_of,

@@ -14,7 +14,7 @@ from mpifl.learning.metrics import MetricInfo, answers_told, certainty, counted
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.at_silos import SPLITS, SilosScored, score_silos, tell_certainty, tell_counted
 from mpifl.report.judging.given_shards import check_classes, check_fit, shards_at, spec_of
-from mpifl.report.judging.trained import Trained, module_of, read_job_of, read_trained, told_model
+from mpifl.report.judging.trained import Trained, Which, module_of, read_job_of, read_trained, told_model
 from mpifl.report.observers import wide_console
 from mpifl.report.runs import of_groups
 from mpifl.silo import Score
@@ -22,14 +22,14 @@ from mpifl.silo.parameters import FlatModel
 
 
 def evaluate_run(
-    run: Path, trusted: Collection[str] = (), last: bool = False, file: Path | None = None
+    run: Path, trusted: Collection[str] = (), last: Which = False, file: Path | None = None
 ) -> None:
     """Score the model of a run on its shard folder's test set and print the figures.
 
     Args:
         run: The run folder.
         trusted: The plug-ins that its job may import.
-        last: Score the model of the last round.
+        last: Score the model of the last round, or of the beginning.
         file: A JSON file to write.
 
     Raises:
@@ -63,7 +63,7 @@ def tell_score(score: Score, split: str, infos: Mapping[str, MetricInfo]) -> Non
 def evaluate_silos(
     run: Path,
     trusted: Collection[str] = (),
-    last: bool = False,
+    last: Which = False,
     file: Path | None = None,
     split: str | None = None,
 ) -> None:
@@ -72,7 +72,7 @@ def evaluate_silos(
     Args:
         run: The run folder.
         trusted: The plug-ins that its job may import.
-        last: Score the model of the last round.
+        last: Score the model of the last round, or of the beginning.
         file: A JSON file to write.
         split: Which; by default `test`, or `valid` at a silo that has no `test`.
 
@@ -90,7 +90,7 @@ def evaluate_shards(
     run: Path,
     data: Path,
     trusted: Collection[str] = (),
-    last: bool = False,
+    last: Which = False,
     file: Path | None = None,
     split: str | None = None,
     force: bool = False,
@@ -102,7 +102,7 @@ def evaluate_shards(
         run: The run folder.
         data: A shard folder, or one shard beside what describes it.
         trusted: The plug-ins that its job may import.
-        last: Score the model of the last round.
+        last: Score the model of the last round, or of the beginning.
         file: A JSON file to write.
         split: Which; by default `test`, else `valid`, and of a shard that has neither `train`.
         force: Take shards that another spec has cut.

@@ -116,9 +116,13 @@ def check_classes(run: Path, data: Path, given: FederationSpec, taken: Federatio
 
 
 def shards_at(data: Path) -> PredictedShards:
-    """Return the shards of a folder, or the one that is named."""
+    """Return the shards of a folder, or the one that is named; a site's folder has its entry alone."""
+    if not data.exists():
+        raise InputError(f"{data}: is not there; name a shard folder, or one shard of it")
     if not data.is_file():
-        spec = read_federation(data)
+        own = [*data.glob("silo_*.json")]
+        alone = len(own) == 1 and not (data / "federation.json").exists() and _describes_shards(own[0])
+        spec = read_spec(own[0]) if alone else read_federation(data)
         return PredictedShards(data, spec, _by_name(spec.silos))
     for beside in (data.with_name("federation.json"), data.with_suffix(".json")):
         if beside.is_file() and _describes_shards(beside):

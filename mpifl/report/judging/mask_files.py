@@ -28,12 +28,21 @@ def palette() -> np.ndarray:
     return (255 * colours).astype(np.uint8)
 
 
+def outline(mask: np.ndarray) -> np.ndarray:
+    """Return which pixels of a mask [height, width] lie at the edge of a class other than 0, bool."""
+    wide = np.pad(mask, 1)
+    beside = (wide[1:-1, :-2], wide[1:-1, 2:], wide[:-2, 1:-1], wide[2:, 1:-1])
+    found: np.ndarray = (mask > 0) & np.any([one != mask for one in beside], axis=0)
+    return found
+
+
 class MaskFiles:
     """A folder of predicted masks: each pixel is the number of its likeliest class, shown in its colour.
 
     Args:
         folder: The folder; it must be empty, or not be there yet.
-        over: Whether an image with the mask over it is written beside each mask, as `NAME.overlay.png`.
+        over: Whether an image with the mask over it, and the outline of the true one, is written beside each
+            mask, as `NAME.overlay.png`.
 
     Attributes:
         count: How many masks were written.
@@ -61,13 +70,16 @@ class MaskFiles:
         """Take what all rows of shards are, as in `write`: names that several would have get row numbers."""
         self._expected = Counter(map(self._name, _rows(about)))
 
-    def write(self, about: Columns, p: np.ndarray, x: Tensor | dict[str, Tensor]) -> None:
+    def write(
+        self, about: Columns, p: np.ndarray, x: Tensor | dict[str, Tensor], y: np.ndarray | None = None
+    ) -> None:
         """Write the masks of some rows.
 
         Args:
             about: What says which rows they are: `id`, or `row` or `place`, and perhaps `silo` and `split`.
             p: The probabilities of classes, [m, classes, height, width].
             x: The images as the model saw them, [m, channels, height, width].
+            y: The true masks, [m, height, width], if they are known: overlays have their outlines.
 
         Raises:
             InputError: they are no masks of images, or cannot be written.
@@ -79,20 +91,25 @@ class MaskFiles:
             raise InputError(f"--masks {self._folder}: {p.shape[1]} classes, a PNG has 256; leave it out")
         masks, images = p.argmax(1).astype(np.uint8), x.float().cpu().numpy()
         try:
-            for texts, mask, image in zip(_rows(about), masks, images, strict=True):
+            truths = [None] * len(masks) if y is None else y
+            for texts, mask, image, truth in zip(_rows(about), masks, images, truths, strict=True):
                 own = image if self.originals is None else self.originals(int(texts["row"]))
-                self._write_one(self._path(texts), mask, own)
+                self._write_one(self._path(texts), mask, own, truth)
         except OSError as error:
             raise InputError(f"--masks {self._folder}: cannot be written ({error.strerror})") from None
 
-    def _write_one(self, path: Path, mask: np.ndarray, image: np.ndarray) -> None:
+    def _write_one(self, path: Path, mask: np.ndarray, image: np.ndarray, truth: np.ndarray | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         made = self._image.fromarray(mask).resize(image.shape[:0:-1], self._image.Resampling.NEAREST)
         made.putpalette(self._colours.tobytes())
         made.save(path)
         self.count += 1
         if self._over:
-            self._image.fromarray(self._laid(np.asarray(made), image)).save(path.with_suffix(".overlay.png"))
+            laid = self._laid(np.asarray(made), image)
+            if truth is not None:
+                edge = outline(truth)
+                laid[edge] = self._colours[truth[edge] % 256]
+            self._image.fromarray(laid).save(path.with_suffix(".overlay.png"))
 
     def _laid(self, mask: np.ndarray, image: np.ndarray) -> np.ndarray:
         """Return an image [height, width, 3] from dark to light, with a mask's colours over it."""
@@ -114,11 +131,13 @@ class MaskFiles:
 
     @staticmethod
     def _name(texts: Mapping[str, str]) -> str:
-        """Return where a row's file lies; a silo that its id begins with is not repeated."""
+        """Return where a row's file lies, by its number where nothing else names it; an id that begins with
+        its silo does not repeat it."""
         own = re.sub(r"\.(nii\.gz|nii|png|jpe?g|tiff?|bmp|dcm)(?=:|$)", "", texts.get("id", ""), flags=re.I)
         own, silo = own or texts.get("split", ""), texts.get("silo", "")
         parts = own.split("/") if own.startswith(f"{silo}/") else [silo, *own.split("/")]
-        return "/".join(re.sub(r"[^\w.-]", "_", part).lstrip(".") or "_" for part in parts if part)
+        named = "/".join(re.sub(r"[^\w.-]", "_", part).lstrip(".") or "_" for part in parts if part)
+        return named or texts.get("row", texts.get("place", "0"))
 
 
 def _rows(about: Columns) -> Iterator[dict[str, str]]:

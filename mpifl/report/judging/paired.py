@@ -1,7 +1,7 @@
 """Two models on the same rows: how far apart they are, and what of that chance makes of the rows.
 
 Of answers that are right or wrong the test is McNemar's, exact. Of any other metric it is a bootstrap over
-the rows, which both models share.
+the rows, which both models share; p of few rows is of the exact test of exchanges.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from mpifl.report.runs import Difference, chance
 
 DRAWS = 2000
 """Draws of a bootstrap."""
+FEW = 20
+"""Rows below which p is of exchanges: there percentiles of a bootstrap are a tenth too narrow and more, as
+1.96 sqrt((n - 1) / n) is against Student's t, and p has no floor."""
+EXCHANGES = 5000
+"""The most exchanges: up to 12 rows, all of them."""
 HALVINGS = 60
 """Turns of a search for an end of an interval; each halves what is left."""
 LEAST = 0.5
@@ -97,12 +102,54 @@ def drawn(models: Sequence[RowFigures], seed: int, silo: int, groups: np.ndarray
     return found
 
 
-def by_draws(by: float, differences: np.ndarray) -> Difference | None:
+def by_exchanges(
+    silos: Sequence[Sequence[RowFigures]],
+    weights: Sequence[float],
+    stream: np.random.Generator,
+    units: Sequence[np.ndarray],
+) -> float:
+    """Return the two-sided p of the exact test of pairs (Fisher 1935), for any metric.
+
+    If the models are alike, their answers to a row may be exchanged, or to all rows of a group. p is by all
+    exchanges, 2 to the power of the rows or groups, or by `EXCHANGES` at random.
+
+    Args:
+        silos: The figures of two models on the rows of each silo.
+        weights: What each silo counts in the mean of differences.
+        stream: What exchanges are drawn from where there are more.
+        units: By silo, the number from 0 of each row's group, or of the row; it is exchanged whole, [rows].
+    """
+    from scipy import stats  # a second, which only few rows need
+
+    ends = np.cumsum([int(of.max()) + 1 for of in units])
+
+    def difference(first: np.ndarray, _: np.ndarray) -> float:
+        each = []
+        for (one, other, *_rest), own, of in zip(silos, np.split(first > 0, ends[:-1]), units, strict=True):
+            rows = own[of]
+            each.append(one.exchanged(other, rows).value() - other.exchanged(one, rows).value())
+        return float(np.average(each, weights=weights))
+
+    models = (np.zeros(ends[-1]), np.ones(ends[-1]))
+    found = stats.permutation_test(
+        models, difference, permutation_type="samples", n_resamples=EXCHANGES, random_state=stream
+    )
+    return float(found.pvalue)
+
+
+def can_tell(rows: int, tests: int) -> bool:
+    """Tell whether a difference could be seen in so many rows at all: the least p of pairs is 2 / 2^rows, and
+    Holm multiplies it by the number of tests."""
+    return tests * 2.0 ** (1 - rows) <= chance.LEVEL
+
+
+def by_draws(by: float, differences: np.ndarray, exact: float | None = None) -> Difference | None:
     """Return a difference with the percentile interval and the p of a bootstrap.
 
     Args:
         by: The difference on the rows as they are.
         differences: That of each draw, [DRAWS].
+        exact: The p of an exact test, if there is one; the interval then holds 0 where it does not refuse 0.
 
     Returns:
         None where fewer than half of the draws have one.
@@ -111,5 +158,9 @@ def by_draws(by: float, differences: np.ndarray) -> Difference | None:
     if not math.isfinite(by) or len(known) < LEAST * len(differences):
         return None
     low, high = (float(end) for end in np.quantile(known, (chance.LEVEL / 2, 1 - chance.LEVEL / 2)))
+    if exact is not None:
+        if exact > chance.LEVEL:
+            low, high = min(low, 0.0), max(high, 0.0)
+        return Difference(by, low, high, exact, paired=True)
     beyond = min(int((known <= 0).sum()), int((known >= 0).sum()))
     return Difference(by, low, high, min(1.0, 2 * (1 + beyond) / (1 + len(known))), paired=True)

@@ -79,7 +79,8 @@ def predict_run(
             take(columns)
             if masks is not None:
                 about = rows_of.about(np.arange(begun, begun := begun + rows(x)))
-                masks.write(about, _answers(columns, task), x)
+                true = columns.get("y")
+                masks.write(about, _answers(columns, task), x, true if isinstance(true, np.ndarray) else None)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -58,6 +58,19 @@ class RowFigures:
             update_metrics([metric], self.task, self.outputs[at], self.y[at])
         return computed(metric)
 
+    def exchanged(self, other: RowFigures, rows: np.ndarray) -> RowFigures:
+        """Return these figures with those of another model in some rows, bool [rows]."""
+        at = torch.from_numpy(rows)
+
+        def of(own: Tensor | None, others: Tensor | None) -> Tensor | None:
+            if own is None or others is None:
+                return None
+            return torch.where(at.reshape(-1, *[1] * (own.dim() - 1)), others, own)
+
+        found = replace(self, states=of(self.states, other.states), outputs=of(self.outputs, other.outputs))
+        found.__dict__.update(_kept=self._kept, _nothing=self._nothing)  # a metric takes longer to make
+        return found
+
     @cached_property
     def _kept(self) -> Metric:
         """A metric that is made once: some take longer to make than to compute."""
@@ -73,6 +86,14 @@ class RowFigures:
             return _metric(self.task)
         _put(self._kept, self._nothing)
         return self._kept
+
+    @cached_property
+    def counted(self) -> int:
+        """How many rows the metric counts: Dice leaves out those without a target."""
+        if self.states is None:
+            return self.rows
+        self.value()
+        return int(getattr(self._kept, "counted", self.rows))
 
     @property
     def events(self) -> int | None:

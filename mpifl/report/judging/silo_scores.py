@@ -40,3 +40,14 @@ def why_none(job: Mapping[str, Any]) -> str:
     if isinstance(job.get("split"), Mapping):
         return "there are no scores of single silos: all hold columns of the same rows"
     return "there are none: no silo holds out examples, or no round was scored yet"
+
+
+def weights_told(weights: object) -> str:
+    """Say what a job's weights of classes mean for its probabilities; "" if there are none, or equal ones.
+
+    A loss with weights is least at other probabilities than the classes' own frequencies.
+    """
+    if weights is None or (isinstance(weights, list) and len({*weights}) < 2):
+        return ""
+    what = "the loss has weights of classes, so probabilities are no risks"
+    return f"{what}: they rank examples, and a class of larger weight looks more frequent than it is"

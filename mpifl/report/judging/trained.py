@@ -8,16 +8,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from torch import nn
 
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, written_after
+from mpifl.common import InputError, check_there, written_after
 from mpifl.data.batches import Batches
 from mpifl.data.shards import FederationSpec, Split
 from mpifl.learning import models
-from mpifl.learning.tasks import Task, weights_told
+from mpifl.learning.tasks import Task
+from mpifl.report.judging import weights_told
 from mpifl.report.runs import A_RUN, read_run, read_shards
 from mpifl.run.folder import describe, load_final, number, read_environment, read_metrics, round_of, same_data
 from mpifl.run.job import Job, read_kept
@@ -31,6 +32,9 @@ WHICH = {
     "best": "the best so far; the run has not come to its end",
 }
 """What the models of a run's files are, where the files tell their rounds."""
+Which: TypeAlias = bool | Literal["initial"]
+"""Which of a run's models is asked for: the run's own (False), that of the last round (True), or the one that
+the training began with."""
 NAMED = 3
 """Personal parameters that a line names: FedBN leaves hundreds."""
 
@@ -63,8 +67,8 @@ class Trained:
         """What the model has learned."""
         return self.algorithm.task.counting_answers() if self.counts else self.algorithm.task
 
-    def model(self, last: bool = False) -> FlatModel:
-        """Return the run's model, or that of its last round.
+    def model(self, last: Which = False) -> FlatModel:
+        """Return the run's model, or another that is asked for.
 
         Raises:
             InputError: there is none, or silos own a part of it.
@@ -101,6 +105,9 @@ def read_trained(run: Path, trusted: Collection[str] = (), counts: bool = False)
     return Trained(run, job, folder, spec, counts)
 
 
+NO_FOLDER = ("is not there", "is not a folder")
+
+
 def read_job_of(run: Path, trusted: Collection[str]) -> Job:
     """Return the job of a run, all of whose code the user trusts.
 
@@ -108,16 +115,16 @@ def read_job_of(run: Path, trusted: Collection[str]) -> Job:
         InputError: there is none, or it names other code.
     """
     if not (run / "job.toml").exists():
-        what = "is not a run: it has no job.toml" if run.is_dir() else "is not a folder"
+        what = "is not a run: it has no job.toml" if run.is_dir() else NO_FOLDER[run.exists()]
         raise InputError(f"{run}: {what}; {A_RUN}")
     job = read_kept(run / "job.toml", trusted)
     check_plugins(run, job, trusted)
     return job
 
 
-def module_of(run: Path, job: Job, spec: FederationSpec, last: bool = False) -> nn.Module:
-    """Return the module with the weights of the run's model, or of its last round; say if it is not what
-    silos use."""
+def module_of(run: Path, job: Job, spec: FederationSpec, last: Which = False) -> nn.Module:
+    """Return the module with the weights of the run's model, or of another that is asked for; say if it is
+    not what silos use."""
     path = model_file(run, job, last)
     algorithm, table = job.build_algorithm().for_federation(spec), job.model
     task, width = algorithm.task, algorithm.task.width(spec)
@@ -137,17 +144,20 @@ def module_of(run: Path, job: Job, spec: FederationSpec, last: bool = False) -> 
     return module
 
 
-def model_file(run: Path, job: Job, last: bool = False) -> Path:
+def model_file(run: Path, job: Job, last: Which = False) -> Path:
     """Return the file of a run's model: of its best round where that is kept, else of its last one.
 
     Args:
         run: The run folder.
         job: Its job.
-        last: Return the model of the last round in any case.
+        last: Return the model of the last round in any case, or the one of the beginning.
 
     Raises:
         InputError: the run has not come to its end, and keeps no best model, or the last one is asked for.
     """
+    if last == "initial":
+        check_there(begun := run / "initial.safetensors")
+        return begun
     path, other, best = (run / f"{name}.safetensors" for name in ("model", "last", "best"))
     if path.exists() and _is_of_the_end(run, job, path):
         return other if last and other.exists() else path
@@ -166,10 +176,12 @@ def _check_best(run: Path, path: Path) -> None:
         raise InputError(f"{path}: is of round {round}, and round {told[-1]} was the best ({GO_ON})")
 
 
-def told_model(run: Path, job: Job, last: bool = False) -> dict[str, Any]:
+def told_model(run: Path, job: Job, last: Which = False) -> dict[str, Any]:
     """Return the name of a run's model and its round, if the file tells it, and print them."""
     path = model_file(run, job, last)
     tell_weights(job)
+    if last == "initial":
+        print(f"model: {path}, before the training")
     if not (round := round_of(path)):
         return {"model": path.name}
     print(f"model: {path}, of round {round:,}, {WHICH[path.stem]}")

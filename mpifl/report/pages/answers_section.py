@@ -13,8 +13,7 @@ from pydantic_core import from_json
 from mpifl.common import LARGEST_FILE, InputError, read_whole
 from mpifl.common.pages import Figure, Grid, Said, charts, there
 from mpifl.learning.metrics import AnswerColumn, ToldAnswers, base_rate, calibration, precision_recall, roc
-from mpifl.learning.tasks import weights_told
-from mpifl.report.judging import NAMES, why_none
+from mpifl.report.judging import NAMES, weights_told, why_none
 from mpifl.report.pictures import line_look, put_legend, pyplot_of, saying_once
 from mpifl.report.runs import Summary
 

@@ -100,7 +100,8 @@ class Follower:
         if not (run / "job.toml").exists():
             if self._wait:
                 return Look(run, State.AWAITED)
-            what = "is not a folder" if not run.is_dir() else "is not a run: it has no job.toml"
+            gone = "is not a folder" if run.exists() else "is not there"
+            what = gone if not run.is_dir() else "is not a run: it has no job.toml"
             raise InputError(f"{run}: {what}; {A_RUN}, or give --wait if it is yet to begin")
         held, holder = lock.look(run)  # before the files: what ends in between has then written them
         records, environment = self._metrics.look(), read_environment(run)

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from mpifl.common import InputError, read_start
+from mpifl.common import InputError, read_start, read_toml
 from mpifl.run.folder.conversion import conversion
 from mpifl.run.job.tables import Model
 from mpifl.silo.parameters import unwrapped
@@ -139,17 +139,34 @@ def load_weights(
 
 
 def _check_scale(module: nn.Module, path: Path, what: str) -> None:
-    """Refuse a file of peft whose adapters have, by the file beside it, another scale than the module's."""
-    beside = path.with_name("adapter_config.json")
+    """Refuse adapters that have, by peft's file or the run's job beside them, another scale than the
+    module's."""
     configs: list[Any] = [found for part in module.modules() if (found := getattr(part, "peft_config", None))]
-    if not configs or not beside.is_file():
+    if not configs or not (own := configs[0].get("default")):
         return
-    theirs = json.loads(beside.read_text())
-    for key in SCALING:
-        own, given = getattr(configs[0].get("default"), key, None), theirs.get(key)
-        if given is not None and own != given:
-            said = f"{beside.name} beside it has {key} = {json.dumps(given)}, [model] lora has {own}"
-            raise InputError(f"{what}: {said}; give both the same")
+    for name, read in (("adapter_config.json", _peft_of), ("job.toml", _lora_of)):
+        beside = path.with_name(name)
+        theirs = read(beside) if beside.is_file() else None
+        if not isinstance(theirs, dict):
+            continue
+        for key in SCALING:
+            given = theirs.get(key, getattr(type(own)(), key, None))
+            if given is not None and given != (value := getattr(own, key, None)):
+                said = f"{name} beside it has {key} = {json.dumps(given)}, [model] lora has {value}"
+                raise InputError(f"{what}: {said}; give both the same")
+
+
+def _peft_of(config: Path) -> Any:
+    return json.loads(config.read_text())
+
+
+def _lora_of(job: Path) -> Any:
+    """Return the `lora` of a run's job; None of a file that is no such job."""
+    try:
+        model = read_toml(job).get("model")
+    except InputError:
+        return None
+    return model.get("lora") if isinstance(model, dict) else None
 
 
 def _fitting(state: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> Found:

@@ -61,6 +61,9 @@ def test_the_likeliest_characters_follow(run, prompts, tmp_path):
                 text.append(int(module(torch.tensor([text[-LENGTH:]]))[0, :, -1].argmax()))
         more = "".join(characters[one] for one in text[len(prompt) :])
         assert told == {"prompt": prompt, "completion": more, "tokens": 9, "ended": False}
+    before = generate(run.folder, "--prompts", file, "--length", 9, "--initial")
+    assert before.startswith("so it")
+    assert before != generate(run.folder, "--prompts", file, "--length", 9)
 
 
 def test_a_seed_draws_and_draws_the_same_again(run, prompts):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from data_prep.schemes import SCHEMES
 from data_prep.sources import SOURCES
 from mpifl.cli import app
-from mpifl.cli.job_tools import examples, schema, summary
+from mpifl.cli.job_tools import examples, jobs, jobs_folder, schema, summary
 from mpifl.cli.listing import _kinds
 from mpifl.common import InputError
 from mpifl.learning.tasks import TASKS
@@ -92,6 +92,13 @@ def test_on_80_columns_nothing_is_cut_into_narrow_columns(monkeypatch: pytest.Mo
     assert max(map(len, lines[:-1])) <= 80
     begun = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
     assert set(begun) <= {0, 4}, "a cell of a table goes on in the line below"
+
+
+def test_jobs_are_told_in_whole_sentences_and_where_they_lie() -> None:
+    for name, what in jobs().items():
+        assert what.count("(") == what.count(")"), f"{name}: {what}"
+    assert jobs()["synthetic-logreg"].startswith("synthetic(1, 1) of Li et al. 2020 (FedProx, sec. 5.1")
+    assert run("jobs").splitlines()[-1] == f"named by mpifl train NAME; their files lie in {jobs_folder()}"
 
 
 def test_a_kind_that_there_is_not_is_told_with_those_there_are() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -258,6 +259,32 @@ def test_texts_in_the_lines_of_a_file_are_dealt_to_silos_or_have_theirs_by_a_fie
     assert [(silo["name"], silo["examples"]["test"]) for silo in silos] == [("east", 4), ("west", 4)]
 
 
+@pytest.mark.parametrize("silos", [None, "parent", "2", "1"])
+@pytest.mark.parametrize("deeper", [False, True])
+def test_silos_of_texts_are_never_undone(silos: str | None, deeper: bool) -> None:
+    for name in ("east", "west"):
+        file = Path("wards", name, "note.txt") if deeper else Path("wards", f"{name}.txt")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("the quick brown fox jumps over the lazy dog\n" * 40)
+    cut, _ = new("own", "--data", "wards", *(["--silos", silos] if silos else []))
+    assert "--scheme natural" in cut
+    prepare(cut)
+    made = json.loads(Path("shards/own/federation.json").read_text())["silos"]
+    assert [silo["name"] for silo in made] == (["east", "west"] if silos != "1" else ["silo 0"])
+
+
+def test_many_images_have_validation_rows_that_end_the_training() -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name, at in itertools.product(("cat", "dog"), range(60)):
+        Path("pictures", name).mkdir(parents=True, exist_ok=True)
+        image.fromarray(np.full((9, 8, 3), at, np.uint8)).save(f"pictures/{name}/{at}.png")
+    cut, _ = new("own", "--data", "pictures", "--silos", "2")
+    assert "--test 0.2 --valid 0.1" in cut
+    prepare(cut)
+    assert read_toml(Path("own.toml"))["evaluate"] == {"split": "valid", "patience": 10}
+    validate_job(read_job(Path("own.toml"), ()), "own.toml", wings_of)
+
+
 @pytest.mark.parametrize("kind", ["images", "segmentation"])
 def test_a_folder_of_each_site_is_a_silo(kind: str) -> None:
     (pictures if kind == "images" else scans)()
@@ -272,6 +299,30 @@ def test_a_folder_of_each_site_is_a_silo(kind: str) -> None:
     silos = json.loads(Path("shards/own/federation.json").read_text())["silos"]
     assert [silo["name"] for silo in silos] == ["east", "west"]
     assert all("test" in silo["examples"] for silo in silos)
+
+
+@pytest.mark.parametrize("layout", ["deeper", "names", "patients"])
+def test_slices_of_a_patient_are_kept_together(layout: str) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for part, site, patient, at in itertools.product(("scans", "masks"), "ab", range(5), "01"):
+        of = {
+            "deeper": f"{site}/p{patient}/",
+            "names": f"{site}/p{patient}_",
+            "patients": f"{site}{patient}/",
+        }
+        file = Path(part, f"{of[layout]}s{at}.png")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        image.fromarray(np.eye(12, dtype=np.uint8)).save(file)
+    words = ["own", "--data", "scans", "--label", "masks", *(["--silos", "2"] * (layout == "patients"))]
+    told = CliRunner().invoke(app, ["new", *words, "--force"], catch_exceptions=False)
+    assert told.exit_code == 0
+    cut, _ = (line.strip() for line in told.stdout.splitlines() if line.startswith("  "))
+    assert ("--group '(.+)_'" if layout == "names" else "--group parent") in cut
+    assert ("--silo parent" in cut) == (layout != "patients")
+    assert "leave out --group" in told.stdout
+    prepare(cut)
+    silos = json.loads(Path("shards/own/federation.json").read_text())["silos"]
+    assert [sum(silo["groups"].values()) for silo in silos] == [5, 5]
 
 
 def test_a_file_that_is_there_is_kept_unless_forced() -> None:
@@ -317,6 +368,12 @@ def test_a_file_that_is_there_is_kept_unless_forced() -> None:
         (["--data", "empty", "--kind", "text"], "--data empty: has no files that end in .txt"),
         (["--data", "odd.jsonl", "--silos", "2"], "odd.jsonl: line 1: has no text; a line is"),
         (["--silos", "ward"], "--silos ward: is not a number of silos"),
+        (["--silos", "parent"], "--silos parent: is not a number of silos"),
+        (
+            ["--data", "own.txt", "--silos", "parent"],
+            "own.txt: is no folder with one for each silo",
+        ),
+        (["--data", "words", "--silos", "3"], "--silos 3: words has a folder or file for each of 2 silos"),
         (["--kind", "segmentation", "--data", "flat"], "--label: not given, .*; Where are the masks"),
         (["--algorithm", "fedprx"], r"digits.toml: \[algorithm\]"),
         (["../digits"], "is not a name of a file in this folder"),
@@ -326,6 +383,9 @@ def test_what_cannot_be_is_one_line_and_nothing_is_written(arguments: list[str],
     for folder in ("empty", "flat"):
         Path(folder).mkdir()
     Path("flat/a.png").touch()
+    for name in "ab":
+        Path("words").mkdir(exist_ok=True)
+        Path("words", f"{name}.txt").write_text("so it goes\n" * 40)
     Path("odd.jsonl").write_text('{"note": "so"}\n')
     before = sorted(Path.cwd().iterdir())
     with pytest.raises(InputError, match=line):

@@ -82,9 +82,22 @@ def test_adapters_alone_travel_and_are_saved(run, base):
     assert all(same_bits(kept[name], value) for name, value in before.items())
 
 
-def test_perplexity_counts_no_padding(run, base):
+def test_next_tokens_of_texts_are_no_classes(run, tmp_path):
+    job = {**run.job.model_dump(mode="json", exclude_none=True), "task": {"name": "classification"}}
+    with pytest.raises(InputError, match=r"'classification': .* next tokens of texts, for which"):
+        mpifl.train(job, out=tmp_path / "run")
+
+
+def test_perplexity_and_speed_count_no_padding(run, base):
     module, total, count = run.model().eval(), 0.0, 0
     spec = read_federation(Path(run.job.shards))
+    trained = [open_shard(Path(run.job.shards), entry, spec)["train"].y for entry in spec.silos]
+    real, cells = (
+        int(sum(of(np.asarray(y)).sum() for y in trained)) for of in (lambda y: y != -100, np.ones_like)
+    )
+    assert real < cells
+    last = run.metrics[-1]
+    assert last["tokens_per_second"] * last["seconds_training"] == pytest.approx(real)
     for entry in spec.silos:
         split = open_shard(Path(run.job.shards), entry, spec)["test"]
         x, y = torch.tensor(split.x).long(), torch.tensor(split.y).long()
@@ -138,6 +151,12 @@ def test_a_training_begins_from_adapters_that_peft_has_written(run, base, tmp_pa
     told = r"has lora_alpha = 4, \[model\] lora has 8; give both the same"
     with pytest.raises(InputError, match=told):
         load_initial(built(base, lora={**LORA, "lora_alpha": 8}), table)
+    of_run = table.model_copy(update={"weights": str(run.folder / "model.safetensors")})
+    assert load_initial(built(base, lora=LORA), of_run) == ""
+    others = ({"lora_alpha": 8}, "lora_alpha = 4, .* has 8"), ({"use_rslora": True}, "use_rslora = false")
+    for own, said in others:
+        with pytest.raises(InputError, match=f"job.toml beside it has {said}"):
+            load_initial(built(base, lora={**LORA, **own}), of_run)
     first, other = (
         models.build(
             "hf-classifier", {"path": str(base), "lora": LORA}, NAMED, 3, seed, TASKS["classification"]()

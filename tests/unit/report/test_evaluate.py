@@ -10,12 +10,14 @@ from unit.builders import Alone, write_folder
 
 from mpifl.cli import app
 from mpifl.common.errors import InputError
-from mpifl.data.shards import read_federation
+from mpifl.data.shards import open_shard, read_federation
 from mpifl.report.judging.at_silos import tell_certainty
 from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
+from mpifl.report.judging.trained import read_trained
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs
+from mpifl.run.folder import load_final
 from mpifl.run.job import Job
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
@@ -124,6 +126,24 @@ def test_the_best_model_is_scored_where_it_is_kept_and_the_last_on_wish(tmp_path
     assert f"test accuracy {found['test']['accuracy']:.2%}" in said
     assert f"model: {run}/model.safetensors, of round {best}, the best\n" in said
     assert f"model: {run}/last.safetensors, of round 8, the last\n" in said
+    trained = read_trained(run, ())
+    begun = trained.model()
+    load_final(begun.module, trained.job.model, run / "initial.safetensors")
+    split = open_shard(trained.folder, trained.spec.test, trained.spec)["test"]
+    for words in ((), ("--silos",), ("--data", tmp_path / "shards")):
+        asked = ["evaluate", run, "--initial", "--json", run / "begun.json", *words]
+        done = CliRunner().invoke(app, [*map(str, asked)])
+        assert done.exit_code == 0
+        assert f"model: {run}/initial.safetensors, before the training\n" in done.output
+        if not words:
+            found = json.loads((run / "begun.json").read_text())
+            assert found["model"] == "initial.safetensors"
+            assert found["test"]["loss"] == trained.evaluate(begun, split).loss
+    refused = CliRunner().invoke(app, ["evaluate", str(run), "--initial", "--last"])
+    assert "--initial: --last is given, too; leave one out" in str(refused.exception)
+    (run / "initial.safetensors").unlink()
+    refused = CliRunner().invoke(app, ["evaluate", str(run), "--initial"])
+    assert "initial.safetensors: is not there" in str(refused.exception)
 
 
 def test_a_value_whose_bound_is_a_rounding_is_exact():

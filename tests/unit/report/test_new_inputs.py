@@ -8,6 +8,7 @@ import pytest
 from unit.report.test_patients import asked, command
 
 import mpifl
+from mpifl.report.judging.mask_files import palette
 
 Image = pytest.importorskip("PIL.Image")
 nibabel = pytest.importorskip("nibabel")
@@ -86,7 +87,8 @@ def volumes(tmp_path):
 
 
 def test_volumes_are_predicted_by_slices_and_masks_are_pictures(volumes, tmp_path):
-    before, printed = predicted(volumes, "--data", tmp_path / "shards", "--masks", tmp_path / "m")
+    words = "--data", tmp_path / "shards", "--masks", tmp_path / "m", "--overlay"
+    before, printed = predicted(volumes, *words)
     assert printed.endswith(f"masks: {tmp_path / 'm'}, 12 files\n")
     words = "--images", tmp_path / "in", "--masks", tmp_path / "n", "--overlay"
     found, _ = predicted(volumes, *words, out="new.npz")
@@ -105,7 +107,20 @@ def test_volumes_are_predicted_by_slices_and_masks_are_pictures(volumes, tmp_pat
         assert np.abs(over[~bare] - (0.55 * grey[..., None] + 0.45 * colours)[~bare]).max(initial=0) <= 0.51
     for row, name, silo in zip(before["row"], before["id"], before["silo"], strict=True):
         mask = Image.open(tmp_path / "m" / silo / "north" / f"{name[6]}-{row}.png")
+        over = np.asarray(Image.open(tmp_path / "m" / silo / "north" / f"{name[6]}-{row}.overlay.png"))
+        y = np.pad(before["y"][row], 1)
+        beside = [y[1:-1, :-2], y[1:-1, 2:], y[:-2, 1:-1], y[2:, 1:-1]]
+        y = y[1:-1, 1:-1]
+        outline = (y > 0) & np.any([one != y for one in beside], axis=0)
+        assert outline.any()
+        assert np.array_equal(over[outline], palette()[y[outline]]), "the true outline, in its class's colour"
         assert np.array_equal(np.asarray(mask), before["p"][row].argmax(0))
+    x = np.stack([np.asarray(nibabel.load(tmp_path / "in/north/a.nii.gz").dataobj)[..., 1].T] * 2)[:, None]
+    np.savez(tmp_path / "x.npz", x=x.astype(np.float32))
+    found, _ = predicted(volumes, tmp_path / "x.npz", "--masks", tmp_path / "o", "--overlay", out="o.npz")
+    names = [f"{row}{over}.png" for row in (0, 1) for over in (".overlay", "")]
+    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == names
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "o/1.png")), found["p"][1].argmax(0))
     _, _, said = asked("predict", volumes, *words, "--out", tmp_path / "p.npz")
     assert said == f"--masks {tmp_path / 'n'}: is there and not empty; name another folder"
 

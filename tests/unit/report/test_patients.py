@@ -233,7 +233,7 @@ def test_a_run_whose_shards_say_no_encoding_tells_what_would_do(tmp_path):
     code, _, said = asked("predict", run, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert code
     assert "does not say how its examples became numbers" in said
-    assert "name it by --data" in said
+    assert f"say: mpifl predict {run} FILE.npz; or cut them by data-prep, and name shards by --data" in said
 
 
 @pytest.fixture
@@ -370,7 +370,7 @@ def test_a_folder_of_images_that_is_given_as_a_table_says_what_would_do(drawn):
 def test_a_wrong_run_folder_says_what_would_do(tmp_path, words):
     command, *more = words
     for run, wanted in (
-        (tmp_path / "none", "is not a folder"),
+        (tmp_path / "none", "is not there"),
         (tmp_path, "is not a run: it has no job.toml"),
     ):
         _, _, said = asked(command, run, *more)
@@ -382,7 +382,7 @@ def test_images_of_another_kind_are_one_line_with_the_file(drawn):
     pictures(drawn / "new", 1, size=(5, 5), first=3)
     words = "predict", drawn / "run", "--out", drawn / "p.csv", "--images"
     assert "new/21.png: 5x5 pixels, the model learned from 6x5; resize it" in asked(*words, drawn / "new")[2]
-    assert "is not a folder" in asked(*words, drawn / "none")[2]
+    assert "none: is not there" in asked(*words, drawn / "none")[2]
     (drawn / "empty").mkdir()
     assert "has no images" in asked(*words, drawn / "empty")[2]
     image = pytest.importorskip("PIL.Image")

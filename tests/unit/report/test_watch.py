@@ -63,7 +63,7 @@ def drawn(look, width=100, height=30, plain=False):
 
 def test_what_a_run_is_doing_is_told_by_its_folder(tmp_path):
     run = tmp_path / "run"
-    for what in ("is not a folder", "is not a run: it has no job.toml"):
+    for what in ("is not there", "is not a run: it has no job.toml"):
         with pytest.raises(InputError, match=f"run: {what}; name the folder of a run"):
             Follower(run).look()
         run.mkdir(exist_ok=True)

@@ -3,7 +3,11 @@
 import hashlib
 import json
 import math
+import os
 import random
+import signal
+import threading
+import time
 from dataclasses import replace
 
 import h5py
@@ -167,7 +171,7 @@ def test_a_row_counts_as_often_as_it_is_drawn():
 
 def scored(name, by, p, rows=100):
     low, high = (by - 0.01, by + 0.01) if p <= 0.05 else (by - 0.1, by + 0.1)
-    return Scored(name, rows, 0.8, 0.8 + by, None, chance.Difference(by, low, high, p, paired=True), p)
+    return Scored(name, rows, rows, 0.8, 0.8 + by, None, chance.Difference(by, low, high, p, paired=True), p)
 
 
 def test_the_verdict_says_for_whom():
@@ -252,7 +256,8 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
         assert capsys.readouterr().out.count("done before") == done
     late = json.loads((tmp_path / "b" / "late.json").read_text())
     assert "has not learned from these silos" in " ".join(late["remarks"])
-    assert (told["test"], late["test"]) == (EXACT, BY_GROUPS)
+    assert told["test"] == EXACT
+    assert late["test"].startswith(BY_GROUPS)
     assert list(late["silos"]) == ["0"]
     alone = json.loads((tmp_path / "b" / "late_0000" / "metrics.jsonl").read_text().splitlines()[-1])
     assert alone["silo_accuracy_pooled"] == pytest.approx(late["silos"]["0"]["alone"])
@@ -270,6 +275,40 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     write_folder(tmp_path / "shards", [15, 13, 14], silos_test=20)
     assert run() == 2
     assert "other shards" in capsys.readouterr().err
+
+
+def stop_when_trained(run_folder, rounds):
+    """Send this process a SIGTERM when a run has so many rounds."""
+
+    def wait():
+        for _ in range(1200):
+            file = run_folder / "metrics.jsonl"
+            if file.exists() and file.read_text().count("\n") > rounds:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_a_baseline_that_a_signal_has_stopped_is_continued_by_the_same_command(
+    job, tmp_path, monkeypatch, capsys
+):
+    words = ["mpifl", "baseline", "toy.toml", "--out", "s", "--set", "rounds=100000"]
+    monkeypatch.setattr("sys.argv", words)
+    rounds = -1
+    for _ in range(2):
+        thread = stop_when_trained(tmp_path / "s" / "federated", rounds + 1)
+        assert run() == 75
+        thread.join()
+        said = capsys.readouterr()
+        assert said.out.count("the same command continues") == 1
+        assert "--resume" not in said.out + said.err
+        before, rounds = rounds, (tmp_path / "s/federated/metrics.jsonl").read_text().count("\n")
+        assert rounds > before
 
 
 REFUSED = {
