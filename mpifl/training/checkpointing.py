@@ -14,7 +14,8 @@ from torch import Tensor
 from mpifl.algorithms import Server
 from mpifl.exchange import first_of
 from mpifl.exchange.server_side import Outcome
-from mpifl.run.folder import CheckpointError, StateWriter, checkpoint, flush_metrics
+from mpifl.report.observers import Observers
+from mpifl.run.folder import CheckpointError, StateWriter, checkpoint
 from mpifl.run.job.tables import Checkpoint
 from mpifl.training.recovery import Recovery
 from mpifl.wire import FileReply, Save, SaveStatus
@@ -33,13 +34,13 @@ class CheckpointManager:
     """
 
     def __init__(
-        self, run: Path, table: Checkpoint, server: Server, recovery: Recovery, note: Callable[..., None]
+        self, run: Path, table: Checkpoint, server: Server, recovery: Recovery, observers: Observers
     ) -> None:
         self._run = run
         self._table = table
         self._server = server
         self._recovery = recovery
-        self._note = note
+        self._observers = observers
         self._writer = StateWriter()
         self._copy: dict[str, Tensor] = {}
         self._due = False
@@ -108,7 +109,7 @@ class CheckpointManager:
                 fault = first_of(answer.faults, names) if answer.faults else f"silo {names[lost[0]]} is lost"
                 raise CheckpointError(fault)
             digests = {silo: reply.sha256 for silo, reply in replies.items() if reply.sha256}
-            flush_metrics(self._run)
+            self._observers.flush()
             checkpoint.commit(self._run, self._begun, own, digests)
         except (OSError, CheckpointError) as error:
             self._give_up(str(error))
@@ -172,7 +173,7 @@ class CheckpointManager:
         assert self._begun is not None
         self._due |= self._dead() != self._lost
         what = f"the checkpoint of round {self._begun} could not be written ({why}); training continues"
-        self._note(what, once=("checkpoint", why))
+        self._observers.note(what, once=("checkpoint", why))
         checkpoint.discard(self._run, self._begun)
         self._begun = None
 

@@ -69,7 +69,7 @@ def assemble(built: Built, out: Path) -> RunTraining:
     exchange.listen(observers.note)
     sizes = [entry.examples["train"] for entry in spec.silos]
     recovery = Recovery(exchange, server, out, sizes, observers.note, algorithm)
-    checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)
+    checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers)
     metrics = MetricsCollector(job, spec, algorithm, server, recovery, note=observers.note, wings=wings)
     coins = of_one(wings, lambda wing: wing.coins(len(spec.silos), out), "the draw of silos")
     for wing in wings:

@@ -30,6 +30,18 @@ CASES = {
     "a checkpoint counts when the lines of its rounds are on the disk": [
         Schedule(ranks=2, halt=halt, resume=1, power=0, surprises=0) for halt in range(200, 440, 60)
     ],
+    "nor does it count without a line that had no room": [
+        Schedule(
+            way="deadline",
+            seed=7013990,
+            ranks=2,
+            eager=0,
+            survive=True,
+            kill=((0, "", 245),),
+            surprises=401,
+            disk=("full", 9, 10),
+        )
+    ],
     "lines that had no room follow when the model has": [
         Schedule(ranks=2, resume=1, disk=("full", first, first + 5), surprises=0) for first in range(7, 19, 2)
     ],

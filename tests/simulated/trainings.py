@@ -50,7 +50,8 @@ class Way:
         stateful: Whether silos keep what a death may lose, so that other bits may come of one.
         mean: A vector of the server's state, and one of silos', of which it must stay the mean.
         survives: Whether it may be started so that ranks outlive others.
-        loses: Whether a death may end it with a line: silos stay where they are.
+        loses: Whether a death may end it with a line: silos stay where they are, or a deadline passes before
+            the death is noticed.
         patches: Constants, by their dotted name.
         share: How often it is drawn; a way that traces its steps takes four times as long.
     """
@@ -94,7 +95,7 @@ WAYS = {
     "workers": Way({"evaluate": {"every": 1, "where": "workers", "batch_size": 5}}),
     "columns": Way(SPLIT, columns=True, survives=False),
     "moves": Way(patches=MOVES),
-    "deadline": Way({"cohort": {"deadline": 0.5, "quorum": 0.4}}),
+    "deadline": Way({"cohort": {"deadline": 0.5, "quorum": 0.4}}, loses=True),
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from mpifl.common import no_link
@@ -24,6 +26,15 @@ class JsonLines(Observer):
         """Append one line."""
         self._left += encode_record(record)
         self._write()
+
+    def flush(self) -> None:
+        """Have the disk keep all lines: what is only appended is lost when the power fails, and what has
+        found no room when the server dies."""
+        if self._left:
+            _append(self._path, self._left)
+            self._left = b""
+        with suppress(FileNotFoundError), open(self._path, "rb", opener=no_link) as file:
+            os.fsync(file.fileno())
 
     def end(self) -> None:
         """Write what is left, if there is room now."""

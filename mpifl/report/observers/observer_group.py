@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mpifl.common import one_line
+from mpifl.report.observers.jsonlines import JsonLines
 from mpifl.report.observers.observer import Observer, Record
 
 
@@ -39,6 +40,16 @@ class Observers:
     def round(self, record: Record) -> None:
         """Tell what a round brought."""
         self._tell("round", record)
+
+    def flush(self) -> None:
+        """Have the disk keep the lines of rounds, since a checkpoint of them is about to count.
+
+        Raises:
+            OSError: it cannot.
+        """
+        for observer in self._observers:
+            if isinstance(observer, JsonLines):
+                observer.flush()
 
     def note(self, text: str, once: Hashable = None) -> None:
         """Tell a line that the user should see.

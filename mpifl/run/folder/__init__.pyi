@@ -24,7 +24,6 @@ from .metrics_file import (
     GrowingMetrics as GrowingMetrics,
     amend_metrics as amend_metrics,
     encode_record as encode_record,
-    flush_metrics as flush_metrics,
     number as number,
     read_metrics as read_metrics,
     trim_metrics as trim_metrics,

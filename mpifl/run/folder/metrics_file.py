@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from pydantic_core import from_json
 
-from mpifl.common import LARGEST_FIGURE, InputError, no_link, read_whole, write_needed
+from mpifl.common import LARGEST_FIGURE, InputError, read_whole, write_needed
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -106,16 +106,6 @@ def trim_metrics(folder: Path, round: int, without: Collection[str] = ()) -> Non
     records = [record for record in read_metrics(folder) if record["round"] <= round]
     kept = ({key: of for key, of in record.items() if key not in without} for record in records)
     write_needed(folder / "metrics.jsonl", b"".join(map(encode_record, kept)))
-
-
-def flush_metrics(folder: Path) -> None:
-    """Have the disk keep the lines of `metrics.jsonl`: what is only appended is lost when the power fails.
-
-    Raises:
-        OSError: the disk fails.
-    """
-    with suppress(FileNotFoundError), open(folder / "metrics.jsonl", "rb", opener=no_link) as file:
-        os.fsync(file.fileno())
 
 
 def amend_metrics(folder: Path, record: Mapping[str, Any]) -> None:

@@ -282,7 +282,7 @@ def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(feder
     observers.attach([seen])
     server.state["w"] = torch.zeros(4)
     recovery = Recovery(federation, server, run, [10] * 6, observers.note, FedAvg())
-    checkpoints = CheckpointManager(run, Checkpoint(every=1, keep=2), server, recovery, observers.note)
+    checkpoints = CheckpointManager(run, Checkpoint(every=1, keep=2), server, recovery, observers)
     for number in range(1, 6):
         world.hung = {2} if number == 4 else set()
         rounds(federation, server, Working().count, 1)
@@ -301,7 +301,7 @@ def test_whether_there_is_a_checkpoint_at_the_end_is_known_and_told_once(federat
     observers.attach([seen])
     server.state["w"] = torch.zeros(4)
     recovery = Recovery(federation, server, folder / "run", [10] * 6, observers.note, FedAvg())
-    checkpoints = CheckpointManager(folder / "run", Checkpoint(every=1), server, recovery, observers.note)
+    checkpoints = CheckpointManager(folder / "run", Checkpoint(every=1), server, recovery, observers)
     rounds(federation, server, Working().count, 1)
     assert checkpoints.save_now()
     rounds(federation, server, Working().count, 1)
@@ -351,7 +351,7 @@ def test_a_checkpoint_that_a_death_has_spoilt_is_due_again_at_once(federation, s
     server.state["w"] = torch.zeros(4)
     recovery = Recovery(federation, server, folder / "run", [10] * 6, print, FedAvg())
     table = Checkpoint(every=2, background=True)
-    checkpoints = CheckpointManager(folder / "run", table, server, recovery, Observers().note)
+    checkpoints = CheckpointManager(folder / "run", table, server, recovery, Observers())
     rounds(federation, server, Working().count, 2)
     checkpoints.update()
     world._founders = range(world.size + dies)  # one of those who began has died since
