@@ -29,8 +29,7 @@ def own_source(name: str, known: Iterable[str], options: Sequence[str]) -> Calla
     Its options are the function's parameters, each of the type of its default, and text where it has none.
     Those that the function has not say what the arrays are, as of npz.
     """
-    with blamed(name):
-        function = load_plugin(name, "SOURCE", known)
+    function = load_plugin(name, "SOURCE", known)
     parameters = _parameters(name, function)
     takes = [
         p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "data"

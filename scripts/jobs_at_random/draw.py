@@ -14,7 +14,7 @@ from typing import Any
 
 import tomli_w
 
-from mpifl.cli.job_tools import keys
+from mpifl.cli.job_tools import job_schema
 from mpifl.common import InputError
 from mpifl.run.job.job import read_job
 from mpifl.training.beforehand.run_checks import plan_wings, validate_job
@@ -59,14 +59,14 @@ class Cell:
 
 def cells() -> list[Cell]:
     """Return all keys of the schema that can be trained with here."""
-    whole = keys.schema()
+    whole = job_schema.schema()
     found = []
     for name, entry in whole["properties"].items():
-        if name in keys.NAMED:
-            for of in keys.NAMED[name]:
+        if name in job_schema.NAMED:
+            for of in job_schema.NAMED[name]:
                 table = whole["$defs"][f"{name}.{of}"]["properties"]
                 found += [Cell(name, key, of, one) for key, one in table.items() if key != "name"]
-            found.append(Cell(name, "name", "", {"enum": [*keys.NAMED[name]]}))
+            found.append(Cell(name, "name", "", {"enum": [*job_schema.NAMED[name]]}))
         elif ref := _definition(entry):
             found += [Cell(name, key, "", one) for key, one in whole["$defs"][ref]["properties"].items()]
         else:

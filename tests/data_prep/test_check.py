@@ -280,9 +280,7 @@ def test_equal_rows_of_held_out_splits_alone_are_warned_of(tmp_path, capsys):
     warning = ("silo_0000.h5", "duplicates", "1 example also in test.h5, first valid 0 = test 3 there")
     assert found(folder, capsys) == (0, [warning])
     assert command("check", folder) == 0
-    out = capsys.readouterr().out
-    assert "warning" in out
-    assert "2 silos, nothing wrong, 1 warning" in out
+    assert "2 silos, nothing wrong, 1 warning" in " ".join(capsys.readouterr().out.split())
 
 
 def test_features_beyond_float32_are_found_as_a_model_sees_them():

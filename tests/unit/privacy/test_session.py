@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from mpifl.common import InputError
 from mpifl.wings.masked import Offer, Session
+from mpifl.wings.masked.session import _said as session_said
 from mpifl.wings.site import Identity, Sites, read_sites
 from mpifl.wings.site.ciphers import Exchange
 
@@ -112,7 +113,7 @@ def test_fields_cannot_be_shifted_into_each_other():
     """What is signed must tell ["a", "b"] from ["a, b"], and the run from the site's name."""
     session = Session("run", ["x"], IDENTITIES["a"])
     said = {
-        Session(run, ["x"])._said(Offer(site=site, silos=silos, key="ab" * 32))
+        session_said(run, Offer(site=site, silos=silos, key="ab" * 32))
         for run, site, silos in (
             ("run", "a", ["b", "c"]),
             ("run", "a", ["b,c"]),

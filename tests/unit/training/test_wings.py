@@ -269,8 +269,6 @@ def test_without_the_folders_of_wings_a_plain_job_trains_and_one_that_asks_for_a
     [
         ("doctor job.toml", "masked"),
         ("privacy job.toml", "dpsgd"),
-        ("list codecs", "compression"),
-        ("list rules", "robust"),
         ("identity show", "site"),
     ],
 )
