@@ -61,7 +61,7 @@ def of_the_chain() -> nn.Module:
 
 def frozen(net: nn.Module) -> nn.Module:
     net[0].layer.weight.requires_grad_(False)
-    net[0].layer.weight.copy_(torch.linspace(-0.5, 0.5, 16).view(4, 4))  # the others lie where training starts
+    net[0].layer.weight.copy_(torch.linspace(-0.5, 0.5, 16).view(4, 4))  # trained ones are set
     return net
 
 
