@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mpifl.common import InputError, Names
+from mpifl.common import InputError, Misled, Names
 from mpifl.data.shards import Alignment
 from mpifl.wire import Message, Report, Text, Transport
 
@@ -63,6 +63,10 @@ def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], 
         problem: This rank's problem, "" if it has none.
         alignments: The tag of the alignment in the file of each of its silos.
         names: The silos' names.
+
+    Raises:
+        InputError: some rank has a problem.
+        Misled: what was relayed is no text.
     """
     own = Readiness(problem=problem, alignments=dict(alignments))
     if transport.is_server:
@@ -70,7 +74,7 @@ def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], 
         transport.broadcast_record(found.encode())
     else:
         transport.report(own.encode())
-        found = transport.broadcast_record().decode()
+        found = _text(transport.broadcast_record())
     if found:
         raise InputError(found)
     transport.agreed += 1
@@ -82,6 +86,14 @@ def _is_of_before(said: bytes) -> bool:
         return bool(Report.model_validate_json(said).serial)
     except ValidationError:
         return False
+
+
+def _text(said: bytes) -> str:
+    try:
+        return said.decode()
+    except UnicodeDecodeError:
+        what = "whether all ranks are ready comes in bytes that are no text"
+        raise Misled(f"{what}; the rank that relays it is broken, of another version, or lies") from None
 
 
 def _read(said: bytes) -> Readiness:

@@ -42,6 +42,9 @@ CASES = {
             disk=("full", 9, 10),
         )
     ],
+    "a relayed verdict that is no text ends its rank by a line": [
+        Schedule(way="momentum", seed=7041379, ranks=4, nodes=1, surprises=0, lies=(2, 1, 798207069))
+    ],
     "lines that had no room follow when the model has": [
         Schedule(ranks=2, resume=1, disk=("full", first, first + 5), surprises=0) for first in range(7, 19, 2)
     ],
