@@ -57,16 +57,20 @@ def perceptron(hidden: Sequence[int]) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(hidden[-1], 10))
 
 
-def seconds_of_rounds(x: np.ndarray, y: np.ndarray, task: Task, rounds: int) -> list[float]:
-    """Train for some rounds on silos that share the examples evenly;
-    return the seconds that each round took."""
+def seconds_of_rounds(
+    x: np.ndarray, y: np.ndarray, task: Task, rounds: int, device: str = "cpu"
+) -> list[float]:
+    """Train for some rounds on silos that share the examples evenly; return the seconds of each round.
+
+    On a device the examples stay there. What the two processes hand over lies in shared memory all the same.
+    """
     torch.set_num_threads(1)
     data = torch.tensor(x, dtype=torch.float32).div_(255), torch.tensor(y)
     start = nn.utils.parameters_to_vector(perceptron(task.hidden).parameters()).detach()
     slots = torch.zeros(2, WORKERS, len(start)).share_memory_()
     ends = torch.zeros(rounds + 1, dtype=torch.float64).share_memory_()
     barrier = mp.get_context("spawn").Barrier(WORKERS)
-    workers = mp.spawn(work, (task, data, start, slots, ends, barrier), WORKERS, join=False)
+    workers = mp.spawn(work, (task, data, start, slots, ends, barrier, device), WORKERS, join=False)
     try:
         while not workers.join(PATIENCE):
             pass
@@ -78,7 +82,14 @@ def seconds_of_rounds(x: np.ndarray, y: np.ndarray, task: Task, rounds: int) -> 
 
 
 def work(
-    rank: int, task: Task, data: tuple[Tensor, Tensor], start: Tensor, slots: Tensor, ends: Tensor, barrier
+    rank: int,
+    task: Task,
+    data: tuple[Tensor, Tensor],
+    start: Tensor,
+    slots: Tensor,
+    ends: Tensor,
+    barrier,
+    device: str = "cpu",
 ) -> None:
     """Train one worker's silos in each round from `start`, shape [P]; the end of a round is noted in `ends`.
 
@@ -86,21 +97,27 @@ def work(
     take turns.
     """
     torch.set_num_threads(1)
-    x, y = data
+    x, y = (part.to(device) for part in data)
     shards = list(zip(x.chunk(task.silos), y.chunk(task.silos), strict=True))
-    model, w = perceptron(task.hidden), start.clone()
+    model, w = perceptron(task.hidden).to(device), start.to(device, copy=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     if rank == 0:
         ends[0] = time.perf_counter()
     for round in range(len(ends) - 1):
         drawn = random.Random(round).sample(range(task.silos), task.drawn)  # the same on both sides
-        mine = slots[round % 2, rank].zero_()  # the other half may still be read from the round before
+        handed = slots[round % 2, rank].zero_()  # the other half may still be read from the round before
+        mine = handed.to(device)
         for silo in drawn[rank::WORKERS]:
             _train(model, optimizer, w, *shards[silo], task.steps)
             for part, p in _parts(mine, model):
                 part.add_(p, alpha=1 / task.drawn)
+        if mine is not handed:
+            handed.copy_(mine)
         barrier.wait(PATIENCE)
-        torch.add(*slots[round % 2], out=w)
+        if mine is handed:
+            torch.add(*slots[round % 2], out=w)
+        else:
+            w.copy_(torch.add(*slots[round % 2]))
         if rank == 0:
             ends[round + 1] = time.perf_counter()
 
@@ -111,7 +128,7 @@ def _train(
     """Train an epoch from w, shape [P], or so many steps of one."""
     for part, p in _parts(w, model):
         p.copy_(part)
-    order = torch.randperm(len(y))[: steps and steps * BATCH]
+    order = torch.randperm(len(y))[: steps and steps * BATCH].to(x.device)
     for batch, labels in zip(x[order].split(BATCH), y[order].split(BATCH), strict=True):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(batch), labels).backward()

@@ -5,13 +5,15 @@
 
 Each figure is the median of repeats, and the device has done all work when the clock is read. `rounds` starts
 ranks by MPIFL_MPIRUN, all on this machine; its workers share the GPU. Figures of steps are of 600 images of
-28 x 28. A first training is not counted, since a compiled step is made in it.
+28 x 28. A first training is not counted, since a compiled step is made in it. The JSON file is written after
+each figure. Exit code 77: a section cannot run here; the line says why.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import statistics
 import sys
 import tempfile
@@ -20,8 +22,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import gpu_steps
 import torch
-from common import CLASSES, NEVER, PIXELS, images, metrics, save, train as train_on_ranks, write_silos
+from common import CLASSES, NEVER, PIXELS, images, metrics, train as train_on_ranks, write_silos
 
 from mpifl.common.errors import InputError
 from mpifl.common.machine import accelerators
@@ -59,7 +62,7 @@ CASES = [
 LENGTHS = (199_210, 1_663_370, 11_000_000, 100_000_000)
 """Parameters of the 2NN, the CNN, a ResNet-18, and of a small language model."""
 WORLDS = {
-    "2nn": {"compile": (4, 1), "batched": (1, 4), "plain": (4, 1, 8)},
+    "2nn": {"plain": (1, 4, 8), "compile": (4, 1), "batched": (1, 4)},
     "cnn": {"plain": (4,), "compile": (4,)},
 }
 """How many workers share the device, by model and by how silos take their steps."""
@@ -70,17 +73,19 @@ Rows: TypeAlias = Iterator[tuple[str, float]]
 class Bench:
     """What is measured on one device; each method is a section, and returns its figures by name."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, silos: int = 100) -> None:
+        self.device, self._silos = device, silos
         self._x, self._y, self.data = images(10_000)
 
-    def _batches(self, n: int) -> Batches:
+    def batches(self, n: int) -> Batches:
+        """Return the first examples."""
         return Batches(Split(self._x[:n], self._y[:n]), PIXELS, self.device)
 
-    def _model(self, name: str) -> FlatModel:
+    def model(self, name: str) -> FlatModel:
+        """Return a model with its first weights."""
         return FlatModel(models.build(name, {}, PIXELS, CLASSES, 0), self.device)
 
-    def _median(self, act: Callable[[], object], repeats: int = 7, warm: int = 1) -> float:
+    def median(self, act: Callable[[], object], repeats: int = 7, warm: int = 1) -> float:
         """Return the median seconds of a call."""
         taken = []
         for nth in range(warm + repeats):
@@ -98,20 +103,20 @@ class Bench:
                 settings = WAYS[way]
                 if self.device.type == "cpu" and "precision" in settings:
                     continue
-                model, data = self._model(name), self._batches(IMAGES)
+                model, data = self.model(name), self.batches(IMAGES)
                 local = LocalTraining(lr=0.05, batch_size=size, epochs=5, **settings)
                 start = model.trained.clone()
 
                 def once(model=model, data=data, local=local, start=start) -> None:
-                    train(_asked(model, data, start, local, 0))
+                    train(asked(model, data, start, local, 0))
 
-                seconds = self._median(once, 5)
+                seconds = self.median(once, 5)
                 yield f"{name}, B = {size}, {way}: us a step", 1e6 * seconds / (5 * IMAGES // size)
 
     def batched(self) -> Rows:
         """Microseconds of a silo's step where silos train together, by how many do."""
         for name in ("2nn", "cnn"):
-            model = self._model(name)
+            model = self.model(name)
             start, local = model.trained.clone(), LocalTraining(lr=0.05, batch_size=10)
             each = [
                 Batches(
@@ -123,17 +128,17 @@ class Bench:
             def together(chunk: int, model=model, start=start, local=local, each=each) -> None:
                 for begin in range(0, len(each), chunk):
                     part = each[begin : begin + chunk]
-                    asked = [_asked(model, data, start, local, k) for k, data in enumerate(part)]
-                    outcomes = train_together(asked, chunk)
-                    [outcome(one) for one, outcome in zip(asked, outcomes, strict=True)]
+                    wanted = [asked(model, data, start, local, k) for k, data in enumerate(part)]
+                    outcomes = train_together(wanted, chunk)
+                    [outcome(one) for one, outcome in zip(wanted, outcomes, strict=True)]
 
             def singly(model=model, start=start, local=local, each=each) -> None:
                 for k, data in enumerate(each):
-                    train(_asked(model, data, start, local, k))
+                    train(asked(model, data, start, local, k))
 
-            yield f"{name}, one after another: us", 1e6 * self._median(singly, 3) / (128 * 6)
+            yield f"{name}, one after another: us", 1e6 * self.median(singly, 3) / (128 * 6)
             for chunk in (4, 16, 64, 128):
-                seconds = self._median(lambda chunk=chunk, together=together: together(chunk), 3)
+                seconds = self.median(lambda chunk=chunk, together=together: together(chunk), 3)
                 yield f"{name}, chunks of {chunk}: us a silo's step", 1e6 * seconds / (128 * 6)
 
     def sums(self) -> Rows:
@@ -143,10 +148,10 @@ class Bench:
             room = torch.zeros(length, dtype=torch.float64, device=self.device)
             total = ExactSum(length, 100)
             total.add(vector, 600.0, peak_of(vector), room)
-            add = self._median(lambda total=total, vector=vector: total.add(vector, 600.0, 8.0, None))
+            add = self.median(lambda total=total, vector=vector: total.add(vector, 600.0, 8.0, None))
             yield f"{length:,}: add, ms", 1e3 * add
             yield f"{length:,}: add, GB/s of 20 bytes a number", 20e-9 * length / add
-            yield f"{length:,}: peak, ms", 1e3 * self._median(lambda vector=vector: peak_of(vector))
+            yield f"{length:,}: peak, ms", 1e3 * self.median(lambda vector=vector: peak_of(vector))
 
     def copies(self) -> Rows:
         """GB/s between the host and the device."""
@@ -156,22 +161,22 @@ class Bench:
                 if pinned and self.device.type != "cuda":
                     continue
                 here = torch.zeros(length, pin_memory=pinned)
-                down = self._median(lambda there=there, here=here: there.copy_(here))
-                up = self._median(lambda there=there, here=here: here.copy_(there))
+                down = self.median(lambda there=there, here=here: there.copy_(here))
+                up = self.median(lambda there=there, here=here: here.copy_(there))
                 yield f"{length:,}: {kind}, to the device", 4e-9 * length / down
                 yield f"{length:,}: {kind}, from the device", 4e-9 * length / up
 
     def scores(self) -> Rows:
         """Milliseconds to score 10,000 images."""
-        data = self._batches(10_000)
+        data = self.batches(10_000)
         for name in ("2nn", "cnn"):
-            model = self._model(name)
+            model = self.model(name)
             w = model.trained.clone()
 
             def once(model=model, w=w) -> None:
                 evaluate(model, w, data, CLASSIFICATION)
 
-            yield f"{name}: ms", 1e3 * self._median(once, 5)
+            yield f"{name}: ms", 1e3 * self.median(once, 5)
 
     def codecs(self) -> Rows:
         """Milliseconds to encode and decode 11 million numbers."""
@@ -180,20 +185,20 @@ class Bench:
             draw = torch.Generator().manual_seed(0)
             payload = codec.encode(vector, draw)
             name = type(codec).__name__
-            encode = self._median(lambda codec=codec, draw=draw: codec.encode(vector, draw), 3)
+            encode = self.median(lambda codec=codec, draw=draw: codec.encode(vector, draw), 3)
             yield f"{name}: encode, ms", 1e3 * encode
-            decode = self._median(lambda codec=codec, payload=payload: codec.decode(payload, len(vector)), 3)
+            decode = self.median(lambda codec=codec, payload=payload: codec.decode(payload, len(vector)), 3)
             yield f"{name}: decode, ms", 1e3 * decode
 
     def rounds(self) -> Rows:
-        """Seconds of rounds of 100 silos of 600 images, all in each, by workers that share the device."""
-        x, y, _ = images(60_000)
+        """Seconds of rounds of silos of 600 images, all in each, by workers that share the device."""
+        x, y, _ = images(600 * self._silos)
         cases = [
             (model, way, n) for model, ways in WORLDS.items() for way, sizes in ways.items() for n in sizes
         ]
         with tempfile.TemporaryDirectory(prefix="mpifl-bench-") as name:
             folder = Path(name)
-            write_silos(folder / "shards", x, y, 100, (x[:10_000], y[:10_000]))
+            write_silos(folder / "shards", x, y, self._silos, (x[:10_000], y[:10_000]))
             for model, way, workers in cases:
                 said = f"{model}, {way}, {workers} workers"
                 for what, figure in self._round(folder, model, way, workers):
@@ -211,13 +216,14 @@ class Bench:
             train_on_ranks(job, run, workers + 1, LIMIT)
         except SystemExit as error:
             print(error, file=sys.stderr)
-            return [("seconds", float("nan"))]
+            return [("failed", 1.0)]
         last = metrics(run)[1:]
         parts = ("seconds", "seconds_training", "seconds_evaluation", "seconds_communication")
         return [(part, statistics.median(line[part] for line in last)) for part in parts]
 
 
-def _asked(model: FlatModel, data: Batches, start: torch.Tensor, local: LocalTraining, seed: int) -> Training:
+def asked(model: FlatModel, data: Batches, start: torch.Tensor, local: LocalTraining, seed: int) -> Training:
+    """Return a training of images."""
     loss = Loss(
         CLASSIFICATION.objective,
         of_outputs=CLASSIFICATION.mean_loss,
@@ -226,7 +232,14 @@ def _asked(model: FlatModel, data: Batches, start: torch.Tensor, local: LocalTra
     return Training(model, data, start, local, loss, torch.Generator().manual_seed(seed))
 
 
-SECTIONS = ("steps", "batched", "sums", "copies", "scores", "codecs", "rounds")
+HERE = ("steps", "batched", "sums", "copies", "scores", "codecs", "rounds")
+SECTIONS: dict[str, Callable[[Bench], Rows]] = {
+    **{name: getattr(Bench, name) for name in HERE},
+    "launches": gpu_steps.launches,
+    "private": gpu_steps.private,
+    "memory": gpu_steps.memory,
+    "lora": gpu_steps.lora,
+}
 
 
 def main() -> None:
@@ -242,20 +255,28 @@ def main() -> None:
         parser.error(f"{', '.join(sorted(unknown))}: the sections are {', '.join(SECTIONS)}")
     torch.set_num_threads(1)
     try:
-        bench = Bench(device_of(options.device, 0, True))
+        bench = Bench(device_of(options.device, 0, True), silos=8 if options.quick else 100)
     except InputError as error:
         parser.error(str(error))
     name = torch.cuda.get_device_name(bench.device) if bench.device.type == "cuda" else str(bench.device)
     print(f"{name}, torch {torch.__version__}, {bench.data}")
     result: dict[str, Any] = {"device": name, "torch": torch.__version__}
+    missing = False
     for section in options.sections or SECTIONS:
         began, result[section] = time.perf_counter(), {}
         print(section)
-        for what, figure in itertools.islice(getattr(bench, section)(), 1 if options.quick else None):
-            result[section][what] = figure
-            print(f"  {what:60} {figure:12.3f}", flush=True)
+        try:
+            for what, figure in itertools.islice(SECTIONS[section](bench), 1 if options.quick else None):
+                result[section][what] = figure
+                print(f"  {what:60} {figure:12.3f}", flush=True)
+                if options.json:
+                    options.json.write_text(json.dumps(result, indent=1) + "\n")
+        except gpu_steps.NotHere as error:
+            missing = True
+            print(f"  not here: {error}", flush=True)
         print(f"  ({time.perf_counter() - began:.0f} s)", flush=True)
-    save(options.json, result)
+    if missing:
+        sys.exit(77)
 
 
 if __name__ == "__main__":

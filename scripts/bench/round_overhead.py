@@ -8,7 +8,8 @@ J1: 10 silos of 600 MNIST images, 2NN, E = 1, B = 10, every silo in every round.
 train on two processes with a thread each (mpifl's server is a third that waits), and take turns, so that
 whatever else the machine does meets both. --also times mpifl once more with other settings, in the same
 turns; --exact-vs-plain SETTING does so with the setting that makes sums plain float32. With --test 10000 and
---also "evaluate.every=1 evaluate.behind=true" mpifl scores each round, and a bare loop never does.
+--also "evaluate.every=1 evaluate.behind=true" mpifl scores each round, and a bare loop never does. With
+--device cuda both sides train there.
 """
 
 from __future__ import annotations
@@ -52,7 +53,14 @@ def mpifl_rounds(
 
 
 def measure(
-    name: str, rounds: int, repeats: int, also: Sequence[str], *, test: int = 0, workers: int = bare.WORKERS
+    name: str,
+    rounds: int,
+    repeats: int,
+    also: Sequence[str],
+    *,
+    test: int = 0,
+    workers: int = bare.WORKERS,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Run all sides in turn; return, for each run, the seconds of its rounds after the warm-up.
 
@@ -60,7 +68,8 @@ def measure(
     """
     task = TASKS[name]
     x, y, data = images(task.silos * EXAMPLES)
-    settings = {"mpifl": [], **{f"mpifl {extra}": extra.split() for extra in also}}
+    on = [f"device={device}"]
+    settings = {"mpifl": on, **{f"mpifl {extra}": [*on, *extra.split()] for extra in also}}
     sides: dict[str, list[list[float]]] = {"mpifl": [], "bare": [], **{side: [] for side in settings}}
     with tempfile.TemporaryDirectory(prefix="mpifl-bench-") as scratch:
         folder = Path(scratch)
@@ -68,7 +77,7 @@ def measure(
         for nth in range(repeats):
             for number, side in enumerate(sides):
                 if side == "bare":
-                    sides[side].append(bare.seconds_of_rounds(x, y, task, WARMUP + rounds)[WARMUP:])
+                    sides[side].append(bare.seconds_of_rounds(x, y, task, WARMUP + rounds, device)[WARMUP:])
                 else:
                     run = folder / f"run{nth}-{number}"
                     own = settings[side]
@@ -130,6 +139,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--workers", type=int, default=bare.WORKERS, help="ranks of mpifl that train (%(default)s)"
     )
+    parser.add_argument("--device", default="cpu", help="of both sides: cpu or cuda (%(default)s)")
     parser.add_argument("--exact-vs-plain", metavar="SETTING", help="what makes sums plain: KEY=VALUE")
     parser.add_argument(
         "--rounds", type=int, default=30, help="rounds of a run after the warm-up (%(default)s)"
@@ -151,7 +161,7 @@ def main() -> None:
     also = [*options.also, *([plain] if plain else [])]
     results = []
     for name in TASKS if options.job == "all" else [options.job]:
-        of = {"test": options.test, "workers": options.workers}
+        of = {"test": options.test, "workers": options.workers, "device": options.device}
         results.append(measure(name, options.rounds, options.repeats, also, **of))
         show(results[-1])
         if plain:

@@ -1,0 +1,65 @@
+"""The day on a GPU, in its short form: on the fake accelerator, where it is cut and goes on."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, launcher
+
+HERE = Path(__file__).parent
+SHORT = ["machine", "bits", "tests", "launches"]
+
+
+@pytest.fixture
+def day(library, tmp_path):
+    """Run the short form where torch finds the fake accelerator, and return its answer and its figures."""
+    (tmp_path / "sitecustomize.py").write_text("import fake\n")
+    told = {
+        **os.environ,
+        "FAKE_LIBRARY": str(library),
+        "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, HERE, ROOT))),
+        "MPIFL_MPIRUN": shlex.join(launcher()),
+    }
+
+    def run(*words, env=told):
+        command = [sys.executable, "-m", "scripts.gpu_day", "--quick", "--out", str(tmp_path / "day"), *words]
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=400, check=False
+        )
+        path = tmp_path / "day" / "gpu_day.json"
+        return done, json.loads(path.read_text()) if path.exists() else {}
+
+    return run
+
+
+def test_a_day_is_cut_and_goes_on_with_what_is_left(day, tmp_path):
+    done, told = day("--minutes", "0.26", *SHORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first = told["steps"]
+    assert set(first) < set(SHORT), "a step takes a second at least, and none begins in the last 15"
+    assert first["machine"]["state"] == "done"
+    assert first["machine"]["figures"]["device"] == "fake:0"
+
+    done, told = day(*(SHORT if not os.environ.get("MPIFL_SLOW") else []))
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = told["steps"]
+    assert steps["machine"] == first["machine"], "what is done stays done"
+    assert {steps[name]["state"] for name in SHORT} == {"done"}
+    (bits,) = steps["bits"]["figures"].values()
+    assert bits.startswith("one sha256: ")
+    assert bits.endswith(" on 1, 3 ranks")
+    assert steps["tests"]["figures"]["skipped"] > 30, "they wait for CUDA"
+    assert steps["launches"]["figures"]["2nn, plain: operations a step"] > 10
+    page = (tmp_path / "day" / "gpu_day.md").read_text()
+    assert "| device | fake:0 |" in page
+    assert bits in page
+
+    done, _ = day("--device", "cpu", *SHORT, env=None)
+    assert done.returncode == 2
+    assert "has the figures of another device or form; name another folder" in done.stderr
+    done, _ = day("stpes", env=None)
+    assert (done.returncode, "stpes: the steps are machine, bits, tests, " in done.stderr) == (2, True)
