@@ -22,8 +22,10 @@ from .masked_party import (
 )
 from .masked_training import (
     SITE_NEEDED as SITE_NEEDED,
+    check_holding as check_holding,
     check_least as check_least,
     drawn_of as drawn_of,
+    holding_of as holding_of,
     of_server as of_server,
     party_of as party_of,
     plain_sums as plain_sums,

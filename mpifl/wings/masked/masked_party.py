@@ -47,6 +47,7 @@ class MaskedTerms:
         settings: The job's `[security]`, or stricter values of the site.
         drawn: Draws the silos of a round.
         purpose: Returns the purpose of a client method.
+        holding: Returns the silos that have rows for a client method; a sum hides nobody behind the others.
         rounds: How many rounds the job asks for.
     """
 
@@ -60,6 +61,7 @@ class MaskedTerms:
     settings: SecuritySettings
     drawn: Callable[[int], Collection[int]]
     purpose: Callable[[str], Purpose]
+    holding: Callable[[str], Collection[int]]
     rounds: int
 
 
@@ -215,7 +217,7 @@ class MaskedParty:
             raise InputError(f"silo {names[wrong[0]]!r} {what}; the server is broken, or not to be trusted")
 
     def _check_parties(self, question: Question, offers: Mapping[int, Offer], drawn: Collection[int]) -> None:
-        """Check that enough parties take part in the sum.
+        """Check that enough parties take part in the sum, with rows of their own.
 
         They are compared with the parties of all drawn silos, since the server chooses whom it asks.
         """
@@ -223,8 +225,9 @@ class MaskedParty:
         accepted = self._named(question.accepted)
         if unowned := [silo for silo in accepted if silo not in owners]:
             raise InputError(f"silo {unowned[0]!r} counts, and no party has offered a key for it")
-        settings, taking_part = self._terms.settings, {owners[silo] for silo in accepted}
-        parties = {self._terms.hosts[silo] for silo in drawn}
+        settings, holding = self._terms.settings, set(self._terms.holding(question.request.work))
+        taking_part = {owners[silo] for silo in self._named(holding.intersection(question.accepted))}
+        parties = {self._terms.hosts[silo] for silo in holding.intersection(drawn)}
         if len(taking_part) < settings.least:
             what = f"{len(taking_part)} parties have a part in the sum, too few to hide one among them"
             raise InputError(f"[security] least = {settings.least}: {what}; start more, or use another least")

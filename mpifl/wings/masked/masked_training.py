@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
 from mpifl.common import InputError
-from mpifl.data.shards import AnyEntry, AnySpec
+from mpifl.data.shards import AnyEntry, AnySpec, held_out
 from mpifl.run.job import Job
 from mpifl.run.job.tables import SecuritySettings
 from mpifl.training import drawn
@@ -60,6 +60,7 @@ def sums_of(
         job, parties, f"{parties} workers host silos, and each is one party; {to_do}", len(spec.silos)
     )
     masking = party_of(job, spec, algorithm, placed, rank, id) if placed.get(rank) else None
+    check_holding(job, spec, algorithm, list(placed.values()))
     how = dataclasses.replace(how, masks=True, masking=masking)
     return how if rank else of_server(how, job, spec, ReleasedFile(run, id), list(placed.values()))
 
@@ -96,6 +97,41 @@ def drawn_of(job: Job, spec: AnySpec) -> Callable[[int], Collection[int]]:
     """Return what draws the silos of a round, as every party does."""
     sizes = [entry.examples["train"] for entry in spec.silos]
     return functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))
+
+
+def holding_of(spec: AnySpec) -> Callable[[str], Collection[int]]:
+    """Return what tells which silos have rows for a client method. One that scores needs its split."""
+
+    def holding(work: str) -> Collection[int]:
+        if work not in EVALUATIONS:
+            return range(len(spec.silos))
+        split = EVALUATIONS[work]
+        counts = [one.examples.get(split or held_out(one.examples) or "", 0) for one in spec.silos]
+        return {silo for silo, count in enumerate(counts) if count}
+
+    return holding
+
+
+def check_holding(job: Job, spec: AnySpec, algorithm: Algorithm, hosted: Sequence[Collection[int]]) -> None:
+    """Check that enough parties hold out rows, if any does: zeros of the others hide nobody's scores.
+
+    Args:
+        hosted: The silos of each party.
+
+    Raises:
+        InputError: too few do.
+    """
+    assert job.security is not None
+    if not (job.evaluate.silos and algorithm.scored_at_silos):
+        return
+    least, holding = job.security.least, holding_of(spec)
+    for work in ("evaluate",) if job.evaluate.split is None else ("evaluate_valid", "evaluate_test"):
+        parties = sum(bool({*holding(work)} & {*own}) for own in hosted)
+        if 0 < parties < least:
+            rows = f"{EVALUATIONS[work] or 'held-out'} rows"
+            what = f"only {parties} of {len(hosted)} parties have {rows}, too few to hide one's scores"
+            to_do = f"use [evaluate] silos = false, or hold out rows at {least} parties"
+            raise InputError(f"[security] least = {least}: {what}; {to_do}")
 
 
 def names_of(spec: AnySpec) -> list[str]:
@@ -177,6 +213,7 @@ def party_of(
         settings=_strictest(job.security, sites),
         drawn=draw,
         purpose=algorithm.purpose,
+        holding=holding_of(spec),
         rounds=job.rounds,
     )
     session = Session(known.run, [names[silo] for silo in placed[rank]], identity, sites, exchange)

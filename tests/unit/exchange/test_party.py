@@ -29,7 +29,12 @@ class World:
     """Six parties in one process, each with a site of its own; each draws the silos `drawn` itself."""
 
     def __init__(
-        self, folder: Path, drawn: Collection[int] = EVERYONE, run: str = "run", **keys: Any
+        self,
+        folder: Path,
+        drawn: Collection[int] = EVERYONE,
+        run: str = "run",
+        holding: Collection[int] = EVERYONE,
+        **keys: Any,
     ) -> None:
         settings = SecuritySettings(**keys)
         terms = MaskedTerms(
@@ -43,6 +48,7 @@ class World:
             settings=settings,
             drawn=lambda round: drawn,
             purpose=lambda work: "evaluation" if work == "evaluate" else "training",
+            holding=lambda work: holding if work == "evaluate" else EVERYONE,
             rounds=9,
         )
         sessions = {rank: Session(run, [NAMES[k] for k in silos]) for rank, silos in HOSTED.items()}
@@ -317,6 +323,22 @@ def test_fewer_parties_than_least_are_too_few(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"least = 3: 2 parties .*start more, or use another least"):
         world.ask(1, (0, 1, 2, 3), without=3)
     assert World(tmp_path / "2", drawn=(0, 1, 2, 3), least=2, colluding=0.0).ask(1, (0, 1, 2, 3), without=3)
+
+
+@pytest.mark.parametrize(("holding", "few"), [((2, 3), 2), ((0, 1), 1), ((0, 2, 3), 0)])
+def test_a_party_without_held_out_rows_hides_no_scores(
+    tmp_path: Path, holding: tuple[int, ...], few: int
+) -> None:
+    """It adds zeros, so the sum would be the others' alone."""
+    world = World(tmp_path, holding=holding)
+    evaluation = world.question(2).request.model_copy(update={"work": "evaluate", "serial": 50})
+    asked = replace(world.question(2), request=evaluation)
+    if not few:
+        assert world.parties[2].ready(asked, own_of(2))
+        return
+    with pytest.raises(InputError, match=rf"least = 3: {few} parties have a part in the sum"):
+        world.parties[2].ready(asked, own_of(2))
+    assert world.ask(3), "a training has rows of all"
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,37 @@ def test_a_round_that_draws_fewer_silos_than_least_is_refused_at_the_start(
     masked_training.check_least(fewer, 3, "", 10)
 
 
+@pytest.mark.parametrize(
+    ("silos", "split", "settings", "told"),
+    [
+        ({0: "test"}, "held-out", (), 1),
+        ({0: "test", 1: "valid", 5: "test"}, "held-out", (), 2),
+        ({0: "valid", 2: "valid", 4: "valid"}, "valid", ("evaluate.split=valid",), 0),
+        ({0: "test"}, "held-out", ("evaluate.silos=false",), 0),
+        ({}, "held-out", (), 0),
+        ({0: "test", 2: "test", 4: "test"}, "test", ("evaluate.split=valid",), 0),
+    ],
+)
+def test_scores_of_too_few_parties_are_refused_at_the_start(
+    job: Path, tmp_path: Path, silos: dict[int, str], split: str, settings: tuple[str, ...], told: int
+) -> None:
+    """Two silos a party: the zeros of a party without held-out rows would hide nobody's scores."""
+    spec = write_folder(tmp_path / "six", [8] * 6)
+    for silo, name in silos.items():
+        spec.silos[silo].examples[name] = 4
+    asked = read_job(job, ("security.least=3", *settings))
+    hosted = [(0, 1), (2, 3), (4, 5)]
+    if not told:
+        return masked_training.check_holding(asked, spec, FedAvg(), hosted)
+    with pytest.raises(InputError) as error:
+        masked_training.check_holding(asked, spec, FedAvg(), hosted)
+    assert f"least = 3: only {told} of 3 parties have {split} rows, too few to hide one's scores" in str(
+        error.value
+    )
+    assert "use [evaluate] silos = false, or hold out rows at 3 parties" in str(error.value)
+    return None
+
+
 def test_without_a_folder_for_the_site_nothing_begins(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MPIFL_SITE")
     with pytest.raises(InputError, match=r"MPIFL_SITE names no folder for .*; set it, such as"):

@@ -26,9 +26,11 @@ from mpifl.wings.masked import (
     ReleasedFile,
     SumPlan,
     WholeNumbers,
+    check_holding,
     check_least,
     check_signed,
     drawn_of,
+    holding_of,
     of_server,
     plain_sums,
     share_enough,
@@ -75,11 +77,11 @@ class OverSites(WholeNumbers):
 
     Attributes:
         sites: Asks the sites.
-        too_few: Returns why so many parties hide too little in the answer to a request; "" if they do.
+        too_few: Returns why these parties hide too little in the answer to a request; "" if they do.
     """
 
     sites: SharesAsked
-    too_few: Callable[[Compute, int], str]
+    too_few: Callable[[Compute, Collection[int]], str]
 
     def aggregator(self, device: torch.device, memory: Memory) -> Aggregator:
         """Return the coordinator's aggregator."""
@@ -113,7 +115,7 @@ class SumsOfSites(FixedSum):
         plans = super().place(self._reports)
         for plan in plans:
             assert isinstance(self._request, Compute)
-            if why := self._over.too_few(self._request, len(plan.parties)):
+            if why := self._over.too_few(self._request, plan.parties.keys()):
                 raise RoundLost(why)
         return plans
 
@@ -195,12 +197,14 @@ def sums_of_sites(
     names = names_of_silos(spec)
     hosted = [{names.index(silo) for silo in member.silos} for member in roster]
     how = of_server(plain_sums(job, spec, algorithm), job, spec, ReleasedFile(run, asked.run), hosted)
-    drawn = drawn_of(job, spec)
+    drawn, holding = drawn_of(job, spec), holding_of(spec)
+    check_holding(job, spec, algorithm, hosted)
 
-    def why_too_few(request: Compute, some: int) -> str:
+    def why_too_few(request: Compute, numbers: Collection[int]) -> str:
         training = algorithm.purpose(request.work) == "training"
-        asked_of = {*drawn(request.round)} if training else {*range(everyone)}
-        parties = sum(bool(own & asked_of) for own in hosted)
+        asked_of = {*holding(request.work)} & {*(drawn(request.round) if training else range(everyone))}
+        with_rows = [bool(own & asked_of) for own in hosted]
+        parties, some = sum(with_rows), sum(with_rows[number] for number in numbers)
         if some < settings.least:
             return f"[security] least = {settings.least}: {some} sites have a part in the sum"
         if not share_enough(settings, some, parties):
