@@ -45,6 +45,9 @@ CASES = {
     "a relayed verdict that is no text ends its rank by a line": [
         Schedule(way="momentum", seed=7041379, ranks=4, nodes=1, surprises=0, lies=(2, 1, 798207069))
     ],
+    "a liar may see to it that no checkpoint counts": [
+        Schedule(way="scaffold", seed=6098631, eager=1 << 30, turns=True, lies=(1, 4, 508083152))
+    ],
     "lines that had no room follow when the model has": [
         Schedule(ranks=2, resume=1, disk=("full", first, first + 5), surprises=0) for first in range(7, 19, 2)
     ],

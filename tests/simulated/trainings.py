@@ -308,10 +308,12 @@ class Yard:
 
     def _off_the_mean(self, way: Way) -> str:
         """Say by how much the server's vector is not the mean, by examples, of what silos keep in the last
-        checkpoint."""
+        checkpoint. A rank that lies may see to it that there is none."""
         assert way.mean is not None
-        at_server, at_silo = way.mean
-        round = max(checkpoint.committed(self.run))
+        (at_server, at_silo), rounds = way.mean, checkpoint.committed(self.run)
+        if not rounds:
+            return ""
+        round = max(rounds)
         state = serialization.unpack(checkpoint.server_file(self.run, round).read_bytes())
         files = {silo: checkpoint.silo_file(self.run, round, silo) for silo in range(len(SIZES))}
         kept = [
