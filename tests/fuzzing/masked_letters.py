@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 import torch
 from links.memory_link import MemoryLink, Shared
@@ -102,10 +103,10 @@ class Run:
         identity, number = _identity(folder, name), self.numbers[name]
         assert identity.public == self.identities[name].public
         (folder / "sites.toml").write_text(self.lists)
-        os.environ["MPIFL_SITE"] = str(folder)
         placed = {nth: [self.silos[silo] for silo in one.silos] for nth, one in enumerate(self.roster)}
         given = self.job, self.spec, self.algorithm
-        masking = party_of(*given, placed, number, RUN, exchange=KEYS[name])
+        with mock.patch.dict(os.environ, MPIFL_SITE=str(folder)):
+            masking = party_of(*given, placed, number, RUN, exchange=KEYS[name])
         party = SiteParty(masking, plain_sums(*given), number, RUN, self.roster, folder)
         totals = {one: torch.arange(size) << 20 for one, size in SIZES.items()}
         for total in totals.values():
