@@ -25,7 +25,7 @@ _LONG = {
     ("mpifl.wire.nodes", "poll"),
 }
 """Functions that train, or wait for other ranks."""
-_OF_WINGS = ("fast", "dpsgd", "split", "scoring")
+_OF_WINGS = ("fast", "dpsgd", "split", "scoring", "sites.letters")
 _LONG_ROOMS = ("mpifl.silo.", *(f"mpifl.wings.{wing}." for wing in _OF_WINGS))
 PACKAGE = Path(__file__).parents[1]
 

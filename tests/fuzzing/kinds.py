@@ -26,13 +26,14 @@ from fuzzing.folders import (
 )
 from fuzzing.jobs import jobs, read_one_job
 from fuzzing.letters import consent_to, invitations, letters, read_letter
+from fuzzing.masked_letters import add_up, hand_over, shares, sums
 from fuzzing.new_rows import new_rows, predict_new
 from fuzzing.outcomes import Kind
 from fuzzing.sites import agree, lists, offers
 from fuzzing.sources import read_source, sources
 from fuzzing.wire import decode, decode_payload, messages, payloads, reports, take_report
 from mpifl.cli.align import read_terms
-from mpifl.common.errors import InputError, ShardError
+from mpifl.common.errors import InputError, RoundLost, ShardError
 from mpifl.exchange.server_side.report_reading import Refused
 from mpifl.report.judging.evaluate import evaluate_run
 from mpifl.report.pages.run_page import write_report
@@ -60,6 +61,8 @@ KINDS: dict[str, Kind] = {
     "sites.toml": Kind(lists, read_sites, READ),
     "offers": Kind(offers, agree, (ValidationError, InputError)),
     "letters": Kind(letters, read_letter, (LetterFault,), cost=2),
+    "letters, sums": Kind(sums, hand_over, (ValidationError, InputError), cost=4),
+    "letters, shares": Kind(shares, add_up, (RoundLost,), cost=8),
     "invitations": Kind(invitations, consent_to, READ),
     "terms": Kind(terms, read_terms, READ),
     "answers": Kind(answers, judge, (ValueError, InputError)),

@@ -87,7 +87,6 @@ class MaskedParty:
         self._agreed, request = None, question.request
         if request.serial <= self._serial:
             raise InputError("the server asks by a number that was used; it is broken, or not to be trusted")
-        self._serial = request.serial
         offers = _offers_of(question)
         secrets = self._session.agree(offers, question.rank)
         drawn = self._drawn(request)
@@ -121,6 +120,7 @@ class MaskedParty:
         numbers = [sorted(part.scalars) for _, part in sorted(question.plan.parties.items())]
         # if the server tells one party of less noise than others, their masks do not cancel
         context = digest([*about, entry.set, grids, noise, parties, numbers, *question.about], {})
+        self._serial = request.serial
         self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
         return context
 
@@ -246,6 +246,9 @@ class MaskedParty:
         if few := [name for name in plan.scalars if plan.counting(name) < least]:
             what = f"the number '{few[0]}' is of too few parties ({plan.counting(few[0])})"
             raise InputError(f"[security] least = {least}: {what}; have the job ask for least = {least}")
+        told = {name for part in plan.parties.values() for name in part.scalars}
+        if sorted(plan.scalars) != sorted(name for name in told if plan.counting(name) >= least):
+            raise InputError("the server plans to add up other numbers than those that enough parties have")
 
 
 def share_enough(settings: SecuritySettings, some: int, parties: int) -> bool:

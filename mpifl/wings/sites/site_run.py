@@ -39,6 +39,7 @@ from mpifl.wings.sites.letters import (
     HelloSilo,
     Journal,
     Letter,
+    LetterFault,
     Mailbox,
     NoRecord,
     Post,
@@ -94,7 +95,7 @@ class SiteRun:
         ledgers: list[SiteLedger[Any]] = [released, self._ledger.ledger, self._sent.ledger]
         self._marks = LedgerMarks(SiteSeal(self._secret, invitation.run), ledgers)
         self._party: SiteParty | None = None
-        self._box, self._has_waited = self._mailbox(0), False
+        self._box, self._has_waited, self._said = self._mailbox(0), False, set[str]()
 
     def _mailbox(self, elements: int) -> Mailbox:
         told, largest = self._invitation, largest_letter(elements) if elements else 0
@@ -220,8 +221,11 @@ class SiteRun:
         for _ in self._looks():
             if signals.pending():
                 return None
-            if (letter := self._box.newest("ask", "sum", after=last)) is not None:
-                return letter
+            try:
+                if (letter := self._box.newest("ask", "sum", after=last)) is not None:
+                    return letter
+            except LetterFault as fault:
+                self._say_once(f"{self._identity.name}: not answered: {fault}")
             if ended:
                 return None
         return None
@@ -234,6 +238,11 @@ class SiteRun:
             self._has_waited = True
 
         return looks(remind, first=REMINDER if self._has_waited else 0.0)
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said and len(self._said) < 100:
+            self._said.add(line)
+            say(line)
 
     def _refuse_other(self, last: int, asked: str) -> None:
         """Refuse to go on if the letter that was answered last has become another question."""

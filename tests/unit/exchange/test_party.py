@@ -161,7 +161,7 @@ TOLD = {
     "a vector's length": lambda q: {"plan": _planned(q, length=LENGTH - 1)},
     "how it is combined": lambda q: {"plan": _planned(q, combined="uniform")},
     "what all weigh together": lambda q: {"plan": _planned(q, total=8.0)},
-    "the numbers": lambda q: {"plan": q.plan.model_copy(update={"scalars": []})},
+    "the numbers": lambda q: {"plan": _unnumbered(q)},
     "the numbers of a party": lambda q: {"plan": _having(q, 5, ["accuracy", "loss"])},
     "a party less": lambda q: {"plan": _without(q, 5), "accepted": [k for k in q.accepted if k != 5]},
     "a party's key": lambda q: {"plan": _offering(q, 5, key=Session("run", ["x"]).offer.key)},
@@ -182,6 +182,11 @@ def _without(question: Question, rank: int) -> SumPlan:
 def _having(question: Question, rank: int, numbers: list[str]) -> SumPlan:
     part = question.plan.parties[rank].model_copy(update={"scalars": numbers})
     return question.plan.model_copy(update={"parties": {**question.plan.parties, rank: part}})
+
+
+def _unnumbered(question: Question) -> SumPlan:
+    parts = {k: one.model_copy(update={"scalars": []}) for k, one in question.plan.parties.items()}
+    return question.plan.model_copy(update={"scalars": [], "parties": parts})
 
 
 def _offering(question: Question, rank: int, **more: Any) -> SumPlan:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from links.two_ends import COORDINATOR, SITE, TwoEnds, ask, vectors
+from links.two_ends import COORDINATOR, TwoEnds, ask, records, vectors
 
 from mpifl.common import InputError
 from mpifl.wings.sites.letters import FolderLink, NotThere, folder_link
@@ -84,17 +84,24 @@ def test_a_planted_link_leads_to_no_file_of_the_user(ends, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["up", "site"])
-def test_a_folder_that_is_a_link_is_not_written_through(tmp_path, place):
-    ends = TwoEnds(tmp_path)
-    (mine := tmp_path / "mine").mkdir()
-    if place == "up":
-        ends.up.parent.mkdir()
-        ends.up.symlink_to(mine)
-    else:
-        ends.up.parent.symlink_to(mine)
-    with pytest.raises(InputError, match=r"000007-.*: cannot be written \(.*\); make .*/up writable"):
-        ends.site.dispatch(7, ask(), vectors())
+@pytest.mark.parametrize("planted", ["file", "link"])
+def test_what_lies_in_the_place_of_a_folder_is_told_and_waited_for(tmp_path, place, planted):
+    """Whoever holds the folder ended a party by it; nothing is written through a link."""
+    ends, mine = TwoEnds(tmp_path), tmp_path / "mine"
+    mine.mkdir()
+    ends.up.parent.mkdir()
+    at = ends.up if place == "up" else ends.up.parent
+    if place == "site":
+        at.rmdir()
+    at.write_text("") if planted == "file" else at.symlink_to(mine)
+    ends.site.dispatch(7, records()["answer"], vectors())
+    assert ends.site.newest("ask") is None
+    told = "it or its parent is no folder; remove what lies there, and letters go on"
+    assert ends.lines == [f"{ends.up}: {told}"]
     assert [*mine.iterdir()] == []
+    at.unlink()
+    ends.site.newest("ask")
+    assert ends.coordinator.newest("answer").n == 7
 
 
 def test_a_file_of_a_file_system_without_rename_is_written_at_once(tmp_path, monkeypatch):
@@ -161,14 +168,6 @@ def test_partial_files_of_a_killed_writer_are_removed_at_the_start(ends):
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
-    """Root may write anywhere, so a file stands where a folder should."""
-    (tmp_path / "link").mkdir()
-    (tmp_path / "link" / SITE.public[:16]).write_text("")
-    ends = TwoEnds(tmp_path)
-    with pytest.raises(
-        InputError, match=r"/down/000007-ask.*: cannot be written \(.*\); make .*/down writable"
-    ):
-        ends.coordinator.dispatch(7, ask(), vectors())
     missing = FolderLink(tmp_path / "away", COORDINATOR.public, "down")
     with pytest.raises(InputError, match=r"away/.*: cannot be written \(No such file or directory\)"):
         missing.put(NAME, Path(__file__))

@@ -1,5 +1,6 @@
 """Masked sums over sites in one process: the bits of one world, and what a coordinator that lies gets."""
 
+import dataclasses
 import os
 import shutil
 
@@ -195,7 +196,32 @@ def renumbered(site, record):
     )
 
 
+def planned(parties=None, **more):
+    """Tell one site of another vector than it has, of other numbers, or of parties without the vector."""
+
+    def lie(site, record):
+        plan = dict(record.plan)
+        if not parties:
+            plan |= {name: more[name] for name in more if name == "scalars"}
+            vector = {name: one for name, one in more.items() if name != "scalars"}
+            plan["vectors"] = [plan["vectors"][0] | vector, *plan["vectors"][1:]]
+        else:
+            own = next(k for k, part in plan["parties"].items() if part["offer"]["site"] == site)
+            plan["parties"] = {k: part if k == own else part | parties for k, part in plan["parties"].items()}
+        return record.model_copy(update={"plan": plan}) if site == "north" else record
+
+    return lie
+
+
+OTHER_VECTORS = "the server plans to add up other vectors than this party has"
 LIES = {
+    "another length": (planned(length=33), OTHER_VECTORS),
+    "another kind of vector": (planned(combined="summed"), OTHER_VECTORS),
+    "a tiny total": (planned(total=0.0), "by what no silos weigh"),
+    "a huge total": (planned(total=1e300), "by what no silos weigh"),
+    "no numbers": (planned(scalars=[]), "other numbers than those"),
+    "a number twice": (planned(scalars=["train_loss", "train_loss"]), "other numbers than those"),
+    "others have no vectors": (planned(parties={"vectors": {}}), OTHER_VECTORS),
     "another question": (changed(of=0), "a sum is asked of letter 0, and this site has the sums of letter"),
     "no answers": (changed(answers=[]), "does not show an answer of each party"),
     "two sites only": (
@@ -233,6 +259,60 @@ def test_a_question_gets_one_sum_whatever_the_coordinator_forgets(made, tmp_path
         masked(job, tmp_path / "run", here=here)
     assert "and is now to be over other silos (without 'silo_0004.h5')" in here.refused["west"]
     assert before == {site: (here.at(site) / "released.jsonl").read_bytes() for site in SITES_OF}
+
+
+def lied_about(made, tmp_path, change, **more):  # noqa: F811
+    """Train while the site west changes what it hands over; return the line that ends it."""
+    job = made(security={"colluding": 0.25, **more})
+    here = Masked(tmp_path / "sites", job)
+    usual = here.summed
+
+    def summed(plan, accepted):
+        found = usual(plan, accepted)
+        number = [one.name for one in here.roster].index("west")
+        return found | {number: change(found[number])}
+
+    here.summed = summed
+    with pytest.raises(RoundLost) as lost:
+        masked(job, tmp_path / "run", here=here)
+    return str(lost.value)
+
+
+def test_a_sum_that_no_updates_within_the_range_can_make_ends_the_run(made, tmp_path):  # noqa: F811
+    """Such a share moved the mean by 227, and nothing was said."""
+
+    def change(share):
+        (name, *_) = share.vectors
+        vector = share.vectors[name].clone()
+        vector[0] += 2**62
+        return Share(share.context, {**share.vectors, name: vector})
+
+    told = lied_about(made, tmp_path, change, range=128)
+    assert "is larger than updates within the range can make it, so a site lies" in told
+
+
+def test_a_site_that_masks_for_another_sum_is_named(made, tmp_path):  # noqa: F811
+    told = lied_about(made, tmp_path, lambda share: Share("12" * 32, share.vectors))
+    assert "site 'west' mask for another sum than most" in told
+
+
+def test_what_leaves_too_few_sites_is_told_with_its_site(made, tmp_path):  # noqa: F811
+    job = made(**SECURITY, cohort={"quorum": 0.5})
+    here = Masked(tmp_path / "sites", job)
+    usual = here.asked
+
+    def forged(question):
+        found = usual(question)
+        came = found["west"]
+        headers = [one.model_copy(update={"weight": 3 * one.weight}) for one in came.report.headers]
+        report = came.report.model_copy(update={"headers": headers})
+        return found | {"west": dataclasses.replace(came, report=report)}
+
+    here.asked = forged
+    with pytest.raises(
+        RoundLost, match=r"least = 3: 2 sites .*the report of site 'west' was refused: .*weigh"
+    ):
+        masked(job, tmp_path / "run", here=here)
 
 
 def test_an_offer_that_other_sites_would_refuse_costs_its_silos_before_the_sum(made, tmp_path):  # noqa: F811

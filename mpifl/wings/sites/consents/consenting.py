@@ -84,6 +84,7 @@ def shown(invitation: Invitation, consent: ConsentedRun, folder: Path) -> Iterat
     if masked:
         least, share = _said(job, "security", "least"), _said(job, "security", "colluding")
         yield f"leaves in a round: this site's masked sum; the coordinator sees sums of {least} sites or more"
+        yield "from two such sums, over other sites, it can learn one site's sum"
         yield f"what masks promise holds while at most {share} of the sites side with the coordinator"
     else:
         yield "leaves in a round: this site's sum of its silos' updates, which the coordinator sees"

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Literal
 
 from mpifl.common import InputError
-from mpifl.wings.sites.letters.letter_names import NAME, FileMark, NotThere
+from mpifl.wings.sites.letters.letter_names import NAME, Blocked, FileMark, NotThere
 
 _ASIDE = re.compile(rf"\.{NAME.pattern}\.partial", re.ASCII)
 _NO_RENAME = (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL)
+_BLOCKED = (errno.ENOTDIR, errno.ELOOP)
 _STEP = 1 << 20
 _TRIES = 8
 """How often a file is written that someone removes or renames meanwhile, or whose folder vanishes."""
@@ -54,6 +55,9 @@ class FolderLink:
                 if left and isinstance(error, FileNotFoundError):
                     continue
                 where, why = self._path(self._out), error.strerror or error
+                if error.errno in _BLOCKED and self._link.is_dir():
+                    what = "it or its parent is no folder; remove what lies there, and letters go on"
+                    raise Blocked(f"{where}: {what}") from None
                 what = f"cannot be written ({why}); make {where} writable"
                 raise InputError(f"{where / name}: {what}") from None
 

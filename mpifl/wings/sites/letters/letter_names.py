@@ -23,6 +23,10 @@ class NotThere(Exception):
     """There is no such file, or not all of it, or not by whom and of what it should be."""
 
 
+class Blocked(InputError):
+    """Something else lies where a folder of the link belongs; letters go on when it is removed."""
+
+
 class LetterFault(InputError):
     """A letter is signed by its sender, and what is inside is wrong: the sender's fault."""
 
@@ -34,6 +38,7 @@ class LetterLink(Protocol):
         """Have a file there, with the content of `source`. What is there already is not written again.
 
         Raises:
+            Blocked: something else lies where the folder belongs.
             InputError: it cannot be written.
         """
 

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from mpifl.common import InputError, remove_left_behind
 from mpifl.wings.site import fsync_folder
-from mpifl.wings.sites.letters.letter_names import NAME, FileMark, LetterLink, LetterName, NotThere, letter_of
+from mpifl.wings.sites.letters.letter_names import (
+    NAME,
+    Blocked,
+    FileMark,
+    LetterLink,
+    LetterName,
+    NotThere,
+    letter_of,
+)
 from mpifl.wings.sites.letters.letter_records import LetterRecord
 from mpifl.wings.sites.letters.sealed_letter import Letter, Post, Sealed
 
@@ -202,8 +210,13 @@ class Mailbox:
         return [path for path in self._outbox.iterdir() if letter_of(path.name) == name]
 
     def _put_files(self, name: LetterName, files: tuple[str, ...]) -> None:
-        for file in files:
-            self._link.put(file, self._outbox / file)
+        """Put a letter's files; one that someone blocks is tried again at each look."""
+        try:
+            for file in files:
+                self._link.put(file, self._outbox / file)
+        except Blocked as error:
+            self._put[name] = files
+            return self._tell(str(error))
         if self._put.get(name) != files:
             for file in self._link.names(own=True):
                 if letter_of(file) == name and file not in files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,10 @@ class SumsOfSites(FixedSum):
         for plan in plans:
             assert isinstance(self._request, Compute)
             if why := self._over.too_few(self._request, plan.parties.keys()):
-                raise RoundLost(why)
+                replies = [reply for report in reports.values() for reply in report.headers]
+                faults = {reply.fault: reply.silo for reply in replies if reply.fault is not None}
+                told = [f"silo {silo}: {fault}" for fault, silo in faults.items()]
+                raise RoundLost("; ".join([why, *told[:_MOST_FAULTS]]))
         return plans
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
@@ -133,16 +137,37 @@ class SumsOfSites(FixedSum):
             if isinstance(one, str):
                 who = self._over.sites.roster[number].name
                 return Combined(lost=f"site '{who}' {one}; {_BOUND}", in_vain=True)
-        if len({one.context for one in shares.values()}) > 1:
-            what = "sites were told different things, and their masks do not cancel"
+        if others := self._with_others(shares):
+            what = f"masks do not cancel: {others} mask for another sum than most; they lie, or were told it"
             return Combined(lost=f"{what}; {_BOUND}", in_vain=True)
         totals = {
             vector.name: _total(share.vectors[vector.name] for share in shares.values())
             for vector in plan.vectors
         }
+        if beyond := self._beyond_range(plan, totals, len(verdict.accepted)):
+            return Combined(lost=f"{beyond}; {_BOUND}", in_vain=True)
         tails = {number: share.vectors[ALL_NUMBERS] for number, share in shares.items()}
         found = self._result(plan, totals, tails, len(verdict.accepted))
         return found or Combined(lost=f"the sums are not whole; {_BOUND}", in_vain=True)
+
+    def _with_others(self, shares: Mapping[int, Share]) -> str:
+        """Return the names of the sites whose masks follow from something else than most sites' masks."""
+        (usual, _), *others = Counter(one.context for one in shares.values()).most_common()
+        odd = [number for number, one in shares.items() if one.context != usual] if others else []
+        return ", ".join(f"site '{self._over.sites.roster[number].name}'" for number in odd)
+
+    def _beyond_range(self, plan: SumPlan, totals: Mapping[str, Tensor], silos: int) -> str:
+        """Return which sum is larger than updates within the range can make it; "" if none is."""
+        for one in plan.vectors:
+            own = totals[one.name][:-SENTINELS]
+            if one.combined == "summed" or not len(own):
+                continue
+            grid = self._how.grid(one.name, one.combined, self._request)
+            most = self._how.reach(one.name) * one.total / grid + silos  # each is rounded once
+            if float(own.double().abs().max()) > most * (1 + 2**-40):
+                what = f"the sum of '{one.name}' is larger than updates within the range can make it"
+                return f"[security] range = {self._how.range:g}: {what}, so a site lies"
+        return ""
 
     def _asked(self, plan: SumPlan, verdict: Verdict) -> Iterable[tuple[int, Share | str]]:
         return sorted(self._over.sites.summed(plan, verdict.accepted).items())
@@ -158,6 +183,7 @@ class SumsOfSites(FixedSum):
         return came if fits else "hands over other vectors than were asked for"
 
 
+_MOST_FAULTS = 3
 _BOUND = "the sum was asked for, and can be asked for over no other silos"
 
 

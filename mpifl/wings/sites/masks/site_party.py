@@ -44,12 +44,14 @@ class KeptSums:
         n: The number of the question's letter.
         message: The digest of the request (`message_of`).
         sums: The sums over all silos of the site.
+        planned: Name, length and kind of each vector, by which the site's ranks made the sums.
     """
 
     n: int
     message: str
     sums: PartySums
     request: Compute
+    planned: list[list[Any]]
 
 
 class SiteParty:
@@ -100,7 +102,7 @@ class SiteParty:
         sums.numbers = {name: tail[start : start + PER_SCALAR].clone() for name, start in starts.items()}
         sums.silos = int(tail[-1])
         sums.answers = {silo: one for part in plan.parties.values() for silo, one in part.answers.items()}
-        self._kept = KeptSums(n, message, sums, request)
+        self._kept = KeptSums(n, message, sums, request, _planned(plan))
         self._write(self._kept)
         return PartyPlan(
             vectors=dict.fromkeys(sums.vectors, 0), scalars=sorted(sums.numbers), offer=self._masking.offer
@@ -122,14 +124,22 @@ class SiteParty:
             plan = SumPlan.model_validate(asked.plan)
         except ValidationError:
             raise InputError(f"the plan of the sum of letter {asked.of} cannot be read") from None
+        names = {name for name, *_ in kept.planned}
+        if _planned(plan) != kept.planned or any(
+            one.vectors.keys() != names for one in plan.parties.values()
+        ):
+            raise InputError("the server plans to add up other vectors than this party has")
         about = self._answered(asked, plan)
         question = kept.sums.question(kept.message, plan, asked.accepted, self._number, about)
-        names = [vector.name for vector in plan.vectors]
-        own = [one.clone() for one in kept.sums.own(names, plan.scalars)]
+        order = [vector.name for vector in plan.vectors]
+        own = [one.clone() for one in kept.sums.own(order, plan.scalars)]
         context = self._masking.ready(question, own)
+        most = len(asked.accepted) * max(self._how.largest_weight(kept.request.work), 1.0)
+        if odd := [one.name for one in plan.vectors if not 0 < one.total <= most]:
+            raise InputError(f"the server plans to divide the sum of '{odd[0]}' by what no silos weigh")
         self._masking.release()
         self._masking.mask(own)
-        return context, dict(zip((*names, ALL_NUMBERS), own, strict=True))
+        return context, dict(zip((*order, ALL_NUMBERS), own, strict=True))
 
     def forget(self) -> None:
         """Remove the sums from the disk, at the end of the run."""
@@ -163,8 +173,9 @@ class SiteParty:
         return [one.header for one in asked.answers]
 
     def _write(self, kept: KeptSums) -> None:
-        sums, about = kept.sums, {"n": kept.n, "message": kept.message, "silos": kept.sums.silos}
-        told: dict[str, Any] = {**about, "request": kept.request.encode().decode(), "answers": sums.answers}
+        sums, request = kept.sums, kept.request.encode().decode()
+        told: dict[str, Any] = {"n": kept.n, "message": kept.message, "silos": sums.silos}
+        told |= {"request": request, "answers": sums.answers, "planned": kept.planned}
         state: dict[str, Any] = {f"{_VECTOR}{name}": vector for name, vector in sums.vectors.items()}
         state |= {f"{_NUMBER}{name}": digits for name, digits in sums.numbers.items()}
         try:
@@ -191,9 +202,13 @@ class SiteParty:
             return None
         except (OSError, ValueError, KeyError, AssertionError) as error:
             raise InputError(f"{self._path}: cannot be read ({error}); let the round be asked anew") from None
-        self._kept = KeptSums(told["n"], told["message"], sums, request)
+        self._kept = KeptSums(told["n"], told["message"], sums, request, told["planned"])
         return self._kept
 
 
 def _named(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): one for name, one in state.items() if name.startswith(prefix)}
+
+
+def _planned(plan: SumPlan) -> list[list[Any]]:
+    return [[one.name, one.length, one.combined] for one in plan.vectors]
