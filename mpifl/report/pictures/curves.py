@@ -88,9 +88,3 @@ def _look(rank: int) -> GroupLook:
     turn, nth = divmod(rank, len(PALETTE))
     page = charts.COLOURS[rank % len(COLOURS)]
     return GroupLook(rank, page, PALETTE[nth], STYLES[(nth % CYCLE + turn) % len(STYLES)])
-
-
-def line_look(nth: int) -> tuple[str, str]:
-    """Return the colour and the style of the nth line of a picture."""
-    look = _look(nth)
-    return look.colour, look.style
