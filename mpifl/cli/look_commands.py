@@ -72,6 +72,12 @@ def compare(
         str | None,
         typer.Option(metavar="SETTING", help="Test all other settings, and the page's silos, against it."),
     ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SETTING=NAME", help="Call a setting so, as 'lr 0.1=slow', in all that is told."
+        ),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
     all_panels: Annotated[
         bool, typer.Option("--all-panels", help="With --plot: the silos' mean and the loss, too.")
@@ -91,7 +97,8 @@ def compare(
     from mpifl.report.runs import Drawing, Output, compare_runs
 
     drawing = Drawing(all_panels, panel or (), _inches(size), style)
-    compare_runs(runs, target, Output(plot, csv, json, page, latex, drawing=drawing, against=against))
+    output = Output(plot, csv, json, page, latex, drawing=drawing, against=against, names=name or ())
+    compare_runs(runs, target, output)
 
 
 def _inches(given: str | None) -> tuple[float, float] | None:

@@ -15,7 +15,7 @@ from mpifl.report.pages.diverged import has_diverged
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.pictures import AXES, curve, group_looks
+from mpifl.report.pictures import AXES, curve, group_looks, lie_above
 from mpifl.report.runs import (
     Group,
     Rival,
@@ -293,9 +293,12 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
             )
             for name, each, look in curves
         ]
+        above = lie_above([each for _, each, _ in curves], which)
+        hidden = [(name, curves[of[0]][0]) for (name, *_), of in zip(curves, above, strict=True) if of]
         title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
         said = f"{note} Values beside names are of the last round." if which == 0 else note
         said += _missed(found, target) * (which == 0)
+        said += "".join(f" {one} and {other} lie on each other." for one, other in hidden)
         covers = units.two_points(found[0].mean) if metric.share else ()
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=said, along=along,
                                    wide=which == 0, covers=covers))  # fmt: skip

@@ -10,6 +10,7 @@ from .curves import (
     GroupLook as GroupLook,
     curve as curve,
     group_looks as group_looks,
+    lie_above as lie_above,
 )
 from .picture import (
     check_picture as check_picture,

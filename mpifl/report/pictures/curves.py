@@ -20,6 +20,8 @@ COLOURS = ("#0b5cad", "#c25700", "#00876c", "#8e44ad", "#a08000", "#5d6d7e")
 PALETTE = (*COLOURS, "#e0409a", "#38a8e8", "#7ab51d", "#7a3b12", "#111111")
 """Of the lines of a picture; pages have at most as many lines as COLOURS."""
 STYLES = ("-", "--", ":", "-.")
+SAME = 0.01
+"""The share of a panel by which curves that lie on each other differ at most."""
 CYCLE = 3
 """Neighbours on a page differ by their dashes, too, which repeat after so many."""
 
@@ -65,6 +67,24 @@ def _points(run: Summary, figure: str) -> dict[int, tuple[float, ...]]:
         for record, megabytes, until, clock in together
         if (value := number(record, figure)) is not None
     }
+
+
+def lie_above(curves: Sequence[Curve | None], which: int) -> list[list[int]]:
+    """Return for each curve which later ones lie on it over one of AXES, and would hide it."""
+    there = [one for one in curves if one is not None]
+    spans = [float(np.ptp(np.concatenate(of))) if of else 0.0
+             for of in ([one.at[which] for one in there], [one.mean for one in there])]  # fmt: skip
+
+    def on(one: Curve | None, other: Curve | None) -> bool:
+        if one is None or other is None or one.mean.shape != other.mean.shape:
+            return False
+        each = ((one.at[which], other.at[which]), (one.mean, other.mean))
+        return all((abs(a - b) <= SAME * span).all() for (a, b), span in zip(each, spans, strict=True))
+
+    return [
+        [nth for nth in range(first + 1, len(curves)) if on(one, curves[nth])]
+        for first, one in enumerate(curves)
+    ]
 
 
 class GroupLook(NamedTuple):

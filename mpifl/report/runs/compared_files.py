@@ -230,6 +230,8 @@ class Output:
     """How curves are drawn."""
     against: str | None = None
     """The setting that the others are tested against, and on the page silos' figures, too."""
+    names: Sequence[str] = ()
+    """What settings are called, each as `SETTING=NAME`."""
 
     def files(self) -> Iterator[tuple[str, Path]]:
         """Yield the option and the path of each file."""

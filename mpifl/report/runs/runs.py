@@ -61,6 +61,8 @@ class Summary:
     """Whether its silos are scored with models of their own."""
     search: bool = False
     """Whether it is looked at as one of a search, which ranks by the rows that rounds are scored on."""
+    called: str = ""
+    """What its setting is called, if that was asked for."""
     rows: int = 0  # on how many a round is judged; 0 where that is not known
 
     @property
