@@ -18,7 +18,7 @@ from mpifl.common import InputError, one_line, write_atomic
 from mpifl.common.pages import check_page, write_page
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs.compared_columns import metrics_of
-from mpifl.report.runs.held_against import as_columns, held_to, named, pairs, paper_columns
+from mpifl.report.runs.held_against import PAIRED, as_columns, held_to, named, pairs, paper_columns
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
 from mpifl.report.runs.standings import (
@@ -67,12 +67,18 @@ def as_rows(
 def as_csv(summaries: Sequence[Summary], target: float | None, against: str | None = None) -> str:
     """Return `as_rows` as a table with a line for every run, figures in full, and with a reference the test
     of each run's setting against it."""
-    content, rows = io.StringIO(), as_rows(summaries, target)
+    rows = as_rows(summaries, target)
     if against is not None:
         columns = as_columns(standings_of(summaries), against)
         rows = [{**row, **columns[row["setting"]]} for row in rows]
+    return _table(list(rows[0]), rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as CSV, figures in full."""
+    content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(rows[0])
+    writer.writerow(heads)
     for row in rows:
         told = (str(value) if isinstance(value, Path) else value for value in row.values())
         writer.writerow("" if value is None else shown(value) for value in told)
@@ -233,11 +239,18 @@ class Output:
     names: Sequence[str] = ()
     """What settings are called, each as `SETTING=NAME`."""
 
+    @property
+    def pairs(self) -> Path | None:
+        """The second file of --csv, with all pairs of settings."""
+        return self.csv and self.csv.with_name(f"{self.csv.stem}-pairs{self.csv.suffix}")
+
     def files(self) -> Iterator[tuple[str, Path]]:
         """Yield the option and the path of each file."""
         for option in ("csv", "json", "latex", "page", "plot"):
             if (path := getattr(self, option)) is not None:
                 yield f"--{option}", path
+        if self.pairs is not None:
+            yield "--csv", self.pairs
 
 
 NOTHING: Output = Output()
@@ -294,6 +307,7 @@ def write_outputs(
     contents, page = dict[str, str](), ""
     if output.csv is not None:
         contents["csv"] = as_csv(summaries, target, output.against)
+        contents["pairs"] = _table(PAIRED, pairs(standings_of(summaries)))
     if output.json is not None:
         contents["json"] = as_json(summaries, left_out, target, output.against)
     if output.latex is not None:
@@ -309,7 +323,8 @@ def write_outputs(
     for option, content in contents.items():
         path = getattr(output, option)
         _write_file(option, path, content)
-        console.print(f"{option}: {path}", soft_wrap=True)
+        told = "csv, all pairs of settings" if option == "pairs" else option
+        console.print(f"{told}: {path}", soft_wrap=True)
     if output.page is not None:
         write_page("--page", output.page, page)
         console.print(f"page: {output.page}", soft_wrap=True)

@@ -617,6 +617,10 @@ def test_each_setting_is_tested_against_one_that_is_named_in_every_output(tmp_pa
     files = {"json": tmp_path / "c.json", "latex": tmp_path / "c.tex", "csv": tmp_path / "c.csv"}
     compare_runs(runs, output=Output(**files, page=tmp_path / "c.html", against="lr 0.2"))
     told = json.loads(files["json"].read_text())
+    with (tmp_path / "c-pairs.csv").open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    shown = [{key: "" if of is None else str(of) for key, of in one.items()} for one in told["pairs"]]
+    assert rows == shown, "the second file of --csv"
     assert [(one["setting"], one["other"]) for one in told["pairs"]] == [
         ("lr 0.1", third), ("lr 0.1", "lr 0.2"), (third, "lr 0.2")]  # fmt: skip
     tested = {one["setting"]: one for one in told["against"]["settings"]}
