@@ -43,21 +43,22 @@ def unlabelled_arrays(
     if odd := sorted(given.keys() ^ wanted.keys()):
         where = "the training" if odd[0] in wanted else str(path)
         raise InputError(f"{path}: only {where} has {odd[0].replace('/', '_')}; name arrays as there")
-    told: list[str] = []
+    far: list[str] = []
     if record is not None and record["kind"] == "arrays":
-        given["x"], far = _standardised(path, given["x"], record)
-        told = [f"warning: {path}: {far}"] if far else []
+        given["x"], said = _standardised(path, given["x"], record)
+        far = [f"warning: {path}: {said}"] if said else []
     made: dict[str, Any] = {name: _alike(path, name, given[name], one) for name, one in wanted.items()}
     if len({len(one) for one in made.values()}) > 1:
         told = ", ".join(f"{name.replace('/', '_')} {len(one)}" for name, one in made.items())
         raise InputError(f"{path}: has different numbers of examples: {told}; make them alike")
-    return {name[2:]: one for name, one in made.items()} if isinstance(inputs, dict) else made["x"], told
+    return {name[2:]: one for name, one in made.items()} if isinstance(inputs, dict) else made["x"], far
 
 
 def _standardised(path: Path, x: Any, record: Mapping[str, Any]) -> tuple[np.ndarray, str | None]:
     """Return columns [n, d] in their deviations, by the training's statistics, and which lie far from it."""
-    columns = record.get("columns")
-    known = [*columns.values()] if isinstance(columns, dict) else []
+    told = record.get("columns")
+    columns = told if isinstance(told, dict) else {}
+    known = [*columns.values()]
     if not isinstance(x, np.ndarray) or x.ndim != 2 or x.shape[1] != len(known):
         has = f"x of {list(x.shape[1:])}, the training has standardised {len(known)} columns"
         raise InputError(f"{path}: {has}; give the same columns")
