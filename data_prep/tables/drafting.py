@@ -13,6 +13,7 @@ from data_prep.tables.files import kind_of, parts_of, separated, spec_beside
 from data_prep.tables.guessing import Guess, classes_of, counted_classes, guessed, quoted
 from data_prep.tables.label import TAKES
 from data_prep.tables.site_specs import (
+    OwnSpecs,
     SiteSpec,
     group_of_others,
     read_by,
@@ -174,9 +175,7 @@ def _general(
     ]
 
 
-def _with_own(
-    paths: Sequence[Path], learned: Learned, out: Path | None
-) -> tuple[Learned, dict[Path, SiteSpec]]:
+def _with_own(paths: Sequence[Path], learned: Learned, out: Path | None) -> tuple[Learned, OwnSpecs]:
     """Return what is learned, with the group of which specs beside tables speak, and these specs."""
     read = paths if len(paths) > 1 or learned.by_own else []
     found = site_specs(read, learned.kind, learned.columns, {"silo": learned.silo}, out)

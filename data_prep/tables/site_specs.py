@@ -49,6 +49,10 @@ class SiteSpec(NamedTuple):
         return self.called.get(name) or self.spec.in_file(name)
 
 
+OwnSpecs = dict[Path, SiteSpec]
+"""Specs by the tables that they lie beside."""
+
+
 def site_specs(
     paths: Sequence[Path],
     kind: str,

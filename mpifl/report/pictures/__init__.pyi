@@ -11,6 +11,7 @@ from .curves import (
     curve as curve,
     group_looks as group_looks,
     lie_above as lie_above,
+    lying as lying,
 )
 from .picture import (
     check_picture as check_picture,

@@ -87,6 +87,12 @@ def lie_above(curves: Sequence[Curve | None], which: int) -> list[list[int]]:
     ]
 
 
+def lying(names: Sequence[str], above: Sequence[Sequence[int]]) -> str:
+    """Say which lines lie on each other, by `lie_above`."""
+    each = ((names[at], names[of[0]]) for at, of in enumerate(above) if of)
+    return "".join(f" {one} and {other} lie on each other." for one, other in each)
+
+
 class GroupLook(NamedTuple):
     """How a group is drawn: its place from the best on, its class on a page, and its line in a picture."""
 

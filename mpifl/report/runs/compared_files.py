@@ -9,14 +9,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 
 from mpifl.common import InputError, one_line, write_atomic
 from mpifl.common.pages import check_page, write_page
-from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.held_against import PAIRED, as_columns, held_to, named, pairs, paper_columns
 from mpifl.report.runs.runs import Summary
@@ -30,6 +29,7 @@ from mpifl.report.runs.standings import (
     standings_of,
     verdict,
 )
+from mpifl.report.runs.units import escaped, latex_spread, rounds_told
 
 LeftOut = Mapping[Path, str]
 """Why runs cannot be read."""
@@ -141,11 +141,6 @@ LATEX = r"""% {}
 \bottomrule
 \end{{tabular}}
 """
-SPECIAL = {one: rf"\{one}" for one in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}",
-}  # fmt: skip
-"""Characters that mean something to LaTeX."""
 
 
 def as_latex(summaries: Sequence[Summary], target: float | None, against: str | None = None) -> str:
@@ -164,13 +159,13 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
         [("seeds", [str(len(one.ends)) for one in found])] if any(one.deviation for one in found) else []
     )
     unit = r" (\%)" if metric.share else ""
-    main = [_spread(one.ends, metric, won and one is found[0]) for one in found]
+    main = [latex_spread(one.ends, metric, won and one is found[0]) for one in found]
     columns.append((escaped(metric.name) + unit, main))
-    columns.append((found[0].worst_head + unit, [_spread(one.worst, metric) for one in found]))
+    columns.append((found[0].worst_head + unit, [latex_spread(one.worst, metric) for one in found]))
     if target is not None:
         level = escaped(metric.write_briefly(target))
         rounds = [one.sums(target, "rounds_to_target") for one in found]
-        columns.append((f"rounds to {level}", [_rounds(each) for each in rounds]))
+        columns.append((f"rounds to {level}", [rounds_told(each) for each in rounds]))
     sent = [one.sums(target, *traffic) for one in found]
     columns.append(("MB", [f"{fmean(each) / 1e6:,.1f}" if each else "--" for each in sent]))
     columns = [column for column in columns if {*column[1]} != {"--"}]
@@ -184,25 +179,6 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
     said = " ".join([said, *ranked_by(found)])
     return LATEX.format(one_line(said), "r" * len(columns), heads, "\n".join(rows))
-
-
-def _rounds(each: Sequence[float]) -> str:
-    if len(each) < 2:
-        return f"{each[0]:.0f}" if each else "--"
-    return rf"${fmean(each):.0f} \pm {stdev(each):.0f}$"
-
-
-def _spread(values: Sequence[float], metric: MetricInfo, bold: bool = False) -> str:
-    if not values:
-        return "--"
-    told = metric.write_spread(fmean(values), stdev(values) if len(values) > 1 else None)
-    told = told.rstrip("%").replace("±", r"\pm")
-    return rf"$\mathbf{{{told}}}$" if bold else f"${told}$"
-
-
-def escaped(text: str) -> str:
-    """Return a text as LaTeX prints it."""
-    return "".join(SPECIAL.get(one, one) for one in text)
 
 
 @dataclass(frozen=True)
