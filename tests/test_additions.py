@@ -58,6 +58,16 @@ def test_each_algorithm_has_a_row() -> None:
     assert {name for row in rows for name in named(row[0].partition(" with ")[0])} == {*ALGORITHMS}
 
 
+def test_each_algorithm_has_its_paper_as_bibtex() -> None:
+    page = (DOCS / "explanation" / "algorithms.md").read_text()
+    entries = page.partition("```bibtex")[2].partition("```")[0].split("\n@")[1:]
+    names = [re.search(r"keywords = \{(.*?)\}", entry)[1] for entry in entries]  # type: ignore[index]
+    assert {*ALGORITHMS} <= {name for of in names for name in of.split(", ")}
+    for entry in entries:
+        assert re.search(r"eprint = \{\d{4}\.\d{5}\}|doi = \{10\.", entry), entry
+        assert all(f"{field} = {{" in entry for field in ("title", "author", "year")), entry
+
+
 def test_each_algorithm_is_held_to_an_oracle() -> None:
     tried = {
         job["algorithm"]["name"]

@@ -15,13 +15,19 @@ from data_prep.sources.arrays import features_in
 from data_prep.sources.npz import load_arrays
 from data_prep.sources.ragged import joined
 from data_prep.sources.standardising import in_deviations
+from data_prep.tables import Afar
 from mpifl.common import InputError
 from mpifl.data import Array, Column, Features, Inputs, Ragged
 from mpifl.data.shards import by_path
 
 
-def unlabelled_arrays(path: Path, inputs: Inputs, record: Mapping[str, Any] | None = None) -> Array:
-    """Return x, or every x_NAME by its name, of a .npz file; its other arrays are not looked at.
+def unlabelled_arrays(
+    path: Path, inputs: Inputs, record: Mapping[str, Any] | None = None
+) -> tuple[Array, list[str]]:
+    """Return x, or every x_NAME by its name, of a .npz file, and what is to be told of them.
+
+    Its other arrays are not looked at. Columns that lie far from the training are told where `record` has the
+    training's statistics.
 
     Args:
         path: The file, as the source `npz` takes it.
@@ -37,26 +43,35 @@ def unlabelled_arrays(path: Path, inputs: Inputs, record: Mapping[str, Any] | No
     if odd := sorted(given.keys() ^ wanted.keys()):
         where = "the training" if odd[0] in wanted else str(path)
         raise InputError(f"{path}: only {where} has {odd[0].replace('/', '_')}; name arrays as there")
+    far: list[str] = []
     if record is not None and record["kind"] == "arrays":
-        given["x"] = _standardised(path, given["x"], record)
+        given["x"], said = _standardised(path, given["x"], record)
+        far = [f"warning: {path}: {said}"] if said else []
     made: dict[str, Any] = {name: _alike(path, name, given[name], one) for name, one in wanted.items()}
     if len({len(one) for one in made.values()}) > 1:
         told = ", ".join(f"{name.replace('/', '_')} {len(one)}" for name, one in made.items())
         raise InputError(f"{path}: has different numbers of examples: {told}; make them alike")
-    return {name[2:]: one for name, one in made.items()} if isinstance(inputs, dict) else made["x"]
+    return {name[2:]: one for name, one in made.items()} if isinstance(inputs, dict) else made["x"], far
 
 
-def _standardised(path: Path, x: Any, record: Mapping[str, Any]) -> np.ndarray:
-    """Return columns [n, d] in their deviations, by the training's statistics."""
-    columns = record.get("columns")
-    known = [*columns.values()] if isinstance(columns, dict) else []
+def _standardised(path: Path, x: Any, record: Mapping[str, Any]) -> tuple[np.ndarray, str | None]:
+    """Return columns [n, d] in their deviations, by the training's statistics, and which lie far from it."""
+    told = record.get("columns")
+    columns = told if isinstance(told, dict) else {}
+    known = [*columns.values()]
     if not isinstance(x, np.ndarray) or x.ndim != 2 or x.shape[1] != len(known):
         has = f"x of {list(x.shape[1:])}, the training has standardised {len(known)} columns"
         raise InputError(f"{path}: {has}; give the same columns")
     try:
-        return in_deviations(x, known).astype(x.dtype)
+        found = in_deviations(x, known).astype(x.dtype)
+        afar = Afar(
+            {str(name): (mean, by) for name, (mean, by) in columns.items()}, "Give x in that of the training"
+        )
     except (ValueError, TypeError):
         raise InputError(f"{path}: the training's statistics are damaged; name shards by --data") from None
+    for name, column in zip(columns, x.T, strict=True):
+        afar.look(str(name), column.astype(np.float64))
+    return found, afar.told()
 
 
 def _alike(path: Path, name: str, rows: Any, wanted: Features) -> Column:

@@ -1,3 +1,4 @@
+from .afar import Afar as Afar
 from .columns import (
     MISSING_LEVEL as MISSING_LEVEL,
     Columns as Columns,

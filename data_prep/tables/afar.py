@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from data_prep.model import Spread, differ, factor_told
-from data_prep.tables.surveying import numbers
-from data_prep.tables.table_column import Column
-from data_prep.tables.values import Piece
 
 FAR_MEAN, FAR_ROW, MOST_ROWS = 4.0, 8.0, 0.05
 """How many deviations off a mean is far, and a row, and the share of rows that may be far."""
@@ -34,27 +31,23 @@ class Afar:
     """What is far from the training in rows that are looked at piece by piece.
 
     Args:
-        features: The columns; those of numbers with a stated mean and deviation are looked at.
+        known: The mean and the deviation of each column in the training.
+        to_do: What to do where one is far.
     """
 
-    def __init__(self, features: Mapping[str, Column]) -> None:
-        self._columns = {
-            name: (column, column.mean, column.deviation)
-            for name, column in features.items()
-            if column.kind == "numeric" and column.mean is not None and column.deviation is not None
-        }
+    def __init__(self, known: Mapping[str, tuple[float, float]], to_do: str) -> None:
+        self._columns, self._to_do = known, to_do
         self._seen = {name: _Seen() for name in self._columns}
 
-    def look(self, piece: Piece) -> None:
-        """Look at more rows; a missing value does not count."""
-        for name, (column, mean, deviation) in self._columns.items():
-            values, seen = numbers(piece, name, column), self._seen[name]
-            known = values[~np.isnan(values)]
-            seen.count += len(known)
-            seen.total += float(known.sum())
-            if seen.count <= MOST_KEPT:
-                seen.first.append(known)
-            seen.far += int((np.abs(known - mean) > FAR_ROW * deviation).sum())
+    def look(self, name: str, values: np.ndarray) -> None:
+        """Look at more values of a column; a missing one does not count."""
+        (mean, deviation), seen = self._columns[name], self._seen[name]
+        known = values[~np.isnan(values)]
+        seen.count += len(known)
+        seen.total += float(known.sum())
+        if seen.count <= MOST_KEPT:
+            seen.first.append(known)
+        seen.far += int((np.abs(known - mean) > FAR_ROW * deviation).sum())
 
     def told(self) -> str | None:
         """Return a line about the columns that are far from the training, with figures; None without one."""
@@ -63,11 +56,11 @@ class Afar:
             return None
         more = f"; and {len(lines) - MOST_NAMED:,} more columns" if len(lines) > MOST_NAMED else ""
         what = f"far from the training: {'; '.join(lines[:MOST_NAMED])}{more}"
-        return f"{what}. Another unit? --spec takes a spec with the column's factor"
+        return f"{what}. Another unit? {self._to_do}"
 
     def _of_column(self, name: str) -> str | None:
         """Say how far a column is from the training, if it is."""
-        (_, mean, deviation), seen = self._columns[name], self._seen[name]
+        (mean, deviation), seen = self._columns[name], self._seen[name]
         if not seen.count:
             return None
         own = seen.total / seen.count

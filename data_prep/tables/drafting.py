@@ -13,6 +13,7 @@ from data_prep.tables.files import kind_of, parts_of, separated, spec_beside
 from data_prep.tables.guessing import Guess, classes_of, counted_classes, guessed, quoted
 from data_prep.tables.label import TAKES
 from data_prep.tables.site_specs import (
+    OwnSpecs,
     SiteSpec,
     group_of_others,
     read_by,
@@ -57,6 +58,7 @@ class Learned:
         names: What a CSV table's columns are called, where its first line does not say it.
         group: The column that says whose a row is, if one does.
         encoding: How the characters of a CSV table are written.
+        by_own: Whether the spec beside one table alone says how that is read, as those of several do.
     """
 
     kind: str
@@ -65,6 +67,7 @@ class Learned:
     names: tuple[str, ...] = ()
     group: str | None = None
     encoding: str = "utf-8"
+    by_own: bool = False
 
     def written(self) -> list[str]:
         """Return the lines of the spec that say so.
@@ -172,14 +175,13 @@ def _general(
     ]
 
 
-def _with_own(
-    paths: Sequence[Path], learned: Learned, out: Path | None
-) -> tuple[Learned, dict[Path, SiteSpec]]:
+def _with_own(paths: Sequence[Path], learned: Learned, out: Path | None) -> tuple[Learned, OwnSpecs]:
     """Return what is learned, with the group of which specs beside tables speak, and these specs."""
-    found = site_specs(paths, learned.kind, learned.columns, {"silo": learned.silo}, out)
+    read = paths if len(paths) > 1 or learned.by_own else []
+    found = site_specs(read, learned.kind, learned.columns, {"silo": learned.silo}, out)
     group = learned.group or group_of_others(paths, found, learned.encoding)
     of = {"silo": learned.silo, "group": group}
-    return replace(learned, group=group), site_specs(paths, learned.kind, learned.columns, of, out)
+    return replace(learned, group=group), site_specs(read, learned.kind, learned.columns, of, out)
 
 
 def _shared_names(

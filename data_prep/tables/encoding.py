@@ -109,14 +109,18 @@ class Encoder:
             InputError: a value is missing.
         """
         unsaid = [name for name, column in self.spec.features.items() if column.missing is None]
-        afar = Afar(self.spec.features)
+        numeric = {name: one for name, one in self.spec.features.items() if one.kind == "numeric"}
+        moments = {name: (one.mean, one.deviation) for name, one in numeric.items()
+                 if one.mean is not None and one.deviation is not None}  # fmt: skip
+        afar = Afar(moments, "--spec takes a spec with the column's factor")
         for piece in self._kept.first(Gaps()):
             for name in unsaid:
                 if (texts := piece.columns[name]).lacking:
                     row = piece.at(int(np.argmax(texts.gaps)))
                     what = "is missing, and the model has learned from rows that have it"
                     raise InputError(f"{row}: {name} {what}; fill it in, or leave the row out")
-            afar.look(piece)
+            for name in moments:
+                afar.look(name, numbers(piece, name, numeric[name]))
         return afar
 
     @property

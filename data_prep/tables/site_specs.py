@@ -49,6 +49,10 @@ class SiteSpec(NamedTuple):
         return self.called.get(name) or self.spec.in_file(name)
 
 
+OwnSpecs = dict[Path, SiteSpec]
+"""Specs by the tables that they lie beside."""
+
+
 def site_specs(
     paths: Sequence[Path],
     kind: str,
@@ -59,7 +63,7 @@ def site_specs(
     """Return the specs beside the tables of several sites, by the tables.
 
     Args:
-        paths: The tables; one alone has none.
+        paths: The tables.
         kind: The kind of label.
         columns: What is learned, as all sites call it.
         others: What all sites call `silo` and `group`, if there are such.
@@ -69,7 +73,7 @@ def site_specs(
         InputError: a spec cannot be read, or it learns something else.
     """
     found = {}
-    for path in paths if len(paths) > 1 else ():
+    for path in paths:
         file = spec_beside(path)
         if file.exists() and not (out is not None and out.exists() and file.samefile(out)):
             spec = read_spec(file)

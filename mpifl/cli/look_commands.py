@@ -23,6 +23,10 @@ Panel = Annotated[
         metavar="NAME", help="With --plot: test, pooled, silos, loss; rounds, bytes, ...; test/rounds."
     ),
 ]
+Called = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SETTING=NAME", help="Call a setting so, as 'lr 0.1=slow', in all that is told."),
+]
 Size = Annotated[str | None, typer.Option(metavar="WxH", help="With --plot: inches, such as 3.5x2.5.")]
 Style = Annotated[
     str | None, typer.Option(metavar="NAME", help="With --plot: a style of matplotlib, or its file.")
@@ -72,6 +76,7 @@ def compare(
         str | None,
         typer.Option(metavar="SETTING", help="Test all other settings, and the page's silos, against it."),
     ] = None,
+    name: Called = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
     all_panels: Annotated[
         bool, typer.Option("--all-panels", help="With --plot: the silos' mean and the loss, too.")
@@ -91,7 +96,8 @@ def compare(
     from mpifl.report.runs import Drawing, Output, compare_runs
 
     drawing = Drawing(all_panels, panel or (), _inches(size), style)
-    compare_runs(runs, target, Output(plot, csv, json, page, latex, drawing=drawing, against=against))
+    output = Output(plot, csv, json, page, latex, drawing=drawing, against=against, names=name or ())
+    compare_runs(runs, target, output)
 
 
 def _inches(given: str | None) -> tuple[float, float] | None:

@@ -52,11 +52,12 @@ class RoundLost(Exception):
     Attributes:
         in_vain: Whether a new attempt would end in the same way.
         spent: Whether nothing but spent privacy budgets kept silos from answering.
+        few: Whether a lower quorum might have kept it.
     """
 
-    def __init__(self, why: str, in_vain: bool = False, spent: bool = False) -> None:
+    def __init__(self, why: str, in_vain: bool = False, spent: bool = False, *, few: bool = False) -> None:
         super().__init__(why)
-        self.in_vain, self.spent = in_vain, spent
+        self.in_vain, self.spent, self.few = in_vain, spent, few
 
 
 class SharedVectorChanged(RuntimeError):

@@ -193,7 +193,7 @@ def _attempt_round(t: RunTraining, last: LastRound) -> Record | None:
                 t.observers.note(what)
                 return None
             if lost.in_vain or nth == ATTEMPTS - 1:
-                raise _given_up(t, what, lost.in_vain) from None
+                raise _given_up(t, what, lost) from None
             t.observers.note(what)
     raise AssertionError("unreachable")
 
@@ -245,15 +245,16 @@ def _update_checkpoints(t: RunTraining) -> bool:
     return t.checkpoints.update(should_wait=t.exchange.would_rebalance)
 
 
-def _given_up(t: RunTraining, what: str, in_vain: bool) -> RoundLost:
+def _given_up(t: RunTraining, what: str, lost: RoundLost) -> RoundLost:
     """Write a checkpoint, and return the error that ends the run."""
     saved = "a checkpoint is written" if t.checkpoints.save_now() else "no checkpoint could be written"
     note_lost(t.out, what)
-    quorum = f"; [cohort] quorum = {t.job.cohort.quorum} of the cohort must answer"
+    quorum = f"; [cohort] quorum = {t.job.cohort.quorum} of the cohort must answer" if lost.few else ""
     quorum = "; every party must answer" if t.job.split else quorum
+    changed = " (and --force, if code of your own has changed)" if t.job.plugins else ""
     return RoundLost(
-        f"{what}; {saved}: correct it, then continue with --resume"
-        if in_vain
+        f"{what}; {saved}: correct it, then continue with --resume{changed}"
+        if lost.in_vain
         else f"{what}{quorum}; {saved}, continue with --resume"
     )
 

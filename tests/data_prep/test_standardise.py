@@ -80,8 +80,18 @@ def test_arrays_to_be_predicted_are_standardised_as_the_training_was(tmp_path: P
     run(*words, "--out", tmp_path / "out")
     spec = read_federation(tmp_path / "out")
     train, rows = split(tmp_path / "out", "train")
-    new = unlabelled_arrays(path, spec.features, encoding_of(spec.source))
+    new, told = unlabelled_arrays(path, spec.features, encoding_of(spec.source))
     assert np.array_equal(new[rows], train)
+    assert told == []
+    with np.load(path) as stored:
+        other = stored["x"].astype("f4").copy()
+    name, (mean, deviation) = next(iter(encoding_of(spec.source)["columns"].items()))
+    other[:, 0] += 6 * deviation
+    np.savez(tmp_path / "other.npz", x=other)
+    _, (line,) = unlabelled_arrays(tmp_path / "other.npz", spec.features, encoding_of(spec.source))
+    assert line.startswith(f"warning: {tmp_path / 'other.npz'}: far from the training: {name} has mean ")
+    assert f"{mean:.4g} in the training" in line
+    assert line.endswith("Another unit? Give x in that of the training")
 
 
 TABLE = """

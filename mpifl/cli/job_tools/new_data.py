@@ -140,15 +140,18 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
         raise InputError(f"--encoding: {error}") from None
     silo = answers.silos if answers.silos and not answers.silos.isdecimal() else None
     columns = tuple(name.strip() for name in answers.label.split(","))
-    drafted = draft(paths, Learned(kind, columns, silo, encoding=encoding))
+    drafted = draft(paths, Learned(kind, columns, silo, encoding=encoding, by_own=True))
     told = [*drafted.told, *units_of_tables(paths, drafted)]
+    if len(paths) == 1 and (only := drafted.beside.get(paths[0])):
+        answers = replace(answers, own_spec=str(only.path))
+        told = [f"{paths[0].name}: read by its own spec {only.path}"]
     if kind == "numeric":
         moments = tuple(label_moments(paths, name, encoding, drafted.beside) for name in columns)
         answers = replace(answers, moments=moments)
     answers = replace(answers, classes=drafted.classes)
     if answers.is_binary:
         told.append(_binary(answers))
-    specs = {answers.columns: drafted.text}
+    specs = {} if answers.own_spec else {answers.columns: drafted.text}
     specs |= {str(spec_beside(path)): text for path, text in drafted.own.items()}
     sites = []
     for path in paths if len(paths) > 1 else ():

@@ -125,9 +125,9 @@ def predict_arrays(asked: Predicting, file: Path) -> None:
     from data_prep.sources import unlabelled_arrays
 
     spec = asked.learned()
-    x = unlabelled_arrays(file, spec.features, encoding_of(spec.source))
+    x, told = unlabelled_arrays(file, spec.features, encoding_of(spec.source))
     count = len(next(iter(by_path("x", x).values())))
-    asked.write(file, (), iter([(x, Provenance(np.arange(count)))]))
+    asked.write(file, told, iter([(x, Provenance(np.arange(count)))]))
 
 
 def _record(run: Path, data: Path, spec: FederationSpec, kinds: Collection[str]) -> dict[str, Any]:

@@ -152,6 +152,7 @@ class Answers:
         group: What says which images stay together, as the source `images` takes it.
         validated: Whether silos have images enough for a validation split that ends the training.
         drawn: In place of the template's words those that the data needs, if it was looked at.
+        own_spec: The spec that lies beside the only table, if one does.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Answers:
     group: str = ""
     validated: bool = False
     drawn: tuple[str, ...] | None = None
+    own_spec: str = ""
 
     @property
     def template(self) -> Template:
@@ -197,7 +199,7 @@ class Answers:
     @property
     def columns(self) -> str:
         """The spec of the table's columns."""
-        return f"{self.name}-columns.toml"
+        return self.own_spec or f"{self.name}-columns.toml"
 
     @property
     def is_binary(self) -> bool:

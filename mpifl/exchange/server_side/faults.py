@@ -81,7 +81,7 @@ class Judge:
         faults = [f"silo {self._names[header.silo]}: {header.fault}" for header in told]
         answered, asked = len(headers) - len(failed), len(request.cohort)
         if alike(headers):
-            return f"none of {asked} silos' answers counted, all for one reason: {faults[0]}"
+            return f"all {asked} silos failed alike: {faults[0]}"
         if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
             return f"{answered} of {asked} silos answered ({'; '.join(faults[:MOST_TOLD])})"
         good = updates_of(headers)
@@ -180,7 +180,9 @@ def outcome_of(
     """
     if verdict and verdict.lost:
         spent = {reply.fault for reply in replies} - {None} == {BudgetSpent.kind}
-        raise RoundLost(verdict.lost, in_vain=alike(replies), spent=spent)
+        some = any(reply.fault is None for reply in replies)
+        few = some and any(reply.fault is not None for reply in replies)
+        raise RoundLost(verdict.lost, in_vain=alike(replies), spent=spent, few=few)
     if combined.lost:
         raise RoundLost(combined.lost, in_vain=combined.in_vain)
     faults = {reply.silo: reply.fault for reply in replies if reply.fault is not None}

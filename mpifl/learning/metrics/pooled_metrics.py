@@ -84,13 +84,21 @@ def answers_told(task: Task, sums: Mapping[str, Tensor]) -> dict[str, Any]:
         confusion = columns[0].confusion(ranking.places)
     labels = [int(one.yes.sum()) for one in columns] if task.choices == len(columns) else []
     labels = labels if confusion is None else confusion.sum(1).tolist()
+    found: dict[str, Any] = {"intervals": ends} if ends else {}
     if len(columns) > MOST_COLUMNS:
         columns = [columns[0].with_others(columns[1:])]
-    found: dict[str, Any] = {"intervals": ends} if ends else {}
+    elif columns:
+        found["areas"] = [_known(one.area()) for one in columns]
+        found["precisions"] = [_known(one.precision()) for one in columns]
     found |= {"commonest": max(labels) / sum(labels)} if task.choices and sum(labels) else {}
     found |= {"columns": [one.told(ranking.places) for one in columns]} if ranking else {}
     few = confusion is not None and len(confusion) <= MOST_CLASSES
     return found | ({"confusion": confusion.long().tolist()} if few else {})
+
+
+def _known(value: float) -> float | None:
+    """Return a value, None if it is not defined."""
+    return value if math.isfinite(value) else None
 
 
 def _filled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, Metric]:

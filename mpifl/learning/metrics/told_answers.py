@@ -30,6 +30,8 @@ class ToldAnswers(BaseModel):
         commonest: The share of examples in the commonest class: the accuracy of always that answer.
         of_training: Whether that share is of training rows, since nobody has counted these.
         columns: For yes, or for each class against all others. One of more classes is of all of them.
+        areas: The area under the ROC curve of each column; none where classes are told together.
+        precisions: The average precision of each column; none where classes are told together.
         confusion: The examples of each class (a row) by the class that was answered.
     """
 
@@ -39,6 +41,8 @@ class ToldAnswers(BaseModel):
     commonest: Share | None = None
     of_training: bool = False
     columns: list[AnswerColumn] = []
+    areas: list[Share | None] = []
+    precisions: list[Share | None] = []
     confusion: list[list[Count]] = []
 
 
@@ -63,8 +67,9 @@ def precision_recall(column: AnswerColumn) -> list[Point]:
     return [(y / yes[-1], y / (y + n)) for y, n in zip(yes, no, strict=True) if y + n] if yes[-1] else []
 
 
-def calibration(column: AnswerColumn) -> list[Point]:
-    """Return the mean probability and the share of yes in each of BINS bins of about as many examples."""
+def calibration(column: AnswerColumn) -> list[tuple[float, float, int]]:
+    """Return the mean probability, the share of yes and the examples of each of BINS bins, which have about
+    as many examples."""
     total, before = sum(yes + no for _, yes, no in column), 0
     sums: dict[int, list[float]] = {}
     for p, yes, no in column:
@@ -74,7 +79,7 @@ def calibration(column: AnswerColumn) -> list[Point]:
             for nth, more in enumerate((p * many, yes, many)):
                 found[nth] += more
         before += many
-    return [(p / many, yes / many) for p, yes, many in sums.values()]
+    return [(p / many, yes / many, int(many)) for p, yes, many in sums.values()]
 
 
 def base_rate(column: AnswerColumn) -> float | None:

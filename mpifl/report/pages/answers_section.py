@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -14,22 +14,19 @@ from mpifl.common import LARGEST_FILE, InputError, read_whole
 from mpifl.common.pages import Figure, Grid, Said, charts, there
 from mpifl.learning.metrics import AnswerColumn, ToldAnswers, base_rate, calibration, precision_recall, roc
 from mpifl.report.judging import NAMES, weights_told, why_none
-from mpifl.report.pictures import line_look, put_legend, pyplot_of, saying_once
-from mpifl.report.runs import Summary
+from mpifl.report.pictures import AnswerChart, Confusion, Reach, draw_answers
+from mpifl.report.runs import Summary, chance
 
 TEST, SILOS = "test set", "all silos together"
 OF_SILOS = ("s1", "s3", "s4", "s5")
 """Looks of single silos that are few; more have one look together."""
 SHADES = 5
-FORMATS = (".pdf", ".svg")
-FAINT = {"target": ("grey", "--"), "each": ("#b0b8c0", "-")}
-"""The colour and the style of lines that stand behind the others."""
 KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[float, float]]]]] = (
     ("roc", "ROC curve", "false positive rate", "true positive rate", roc),
     ("precision-recall", "Precision-recall curve", "recall", "precision", precision_recall),
-    ("calibration", "Calibration", "predicted probability", "observed frequency", calibration),
 )
-"""The charts: file, title, what lies along and beside, and where the points of a column lie."""
+"""The charts by threshold: file, title, what lies along and beside, and where the points of a column lie."""
+OTHER_BINS = "The metric calibration_error has bins of equal width instead."
 DRAWN = ("binary", "classification")
 TO_SCORE = "the run tells no answers; give --scores FILE of {} --json FILE"
 OF_TEST = (
@@ -51,17 +48,6 @@ class Answered(NamedTuple):
     withheld: str = ""
     hint: str = ""
     weighed: str = ""
-
-
-class AnswerChart(NamedTuple):
-    """A chart of answers: its file, its title, what lies along and beside, and its lines."""
-
-    file: str
-    title: str
-    along: str
-    beside: str
-    note: str
-    lines: Sequence[charts.Line]
 
 
 def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
@@ -132,22 +118,54 @@ def _scores(file: Path, summary: Summary) -> dict[str, ToldAnswers]:
 def answer_charts(found: Answered, classes: Sequence[str]) -> list[AnswerChart]:
     """Return the charts: a line for each class, or for all silos together and for each silo."""
     drawn, by = _columns(found, classes), _of_class(found)
-    areas = [(name, of.intervals["auroc"]) for name, of in found.rows.items() if "auroc" in of.intervals]
-    ends = ", ".join(f"{name} {low:.2%} to {high:.2%}" for name, (low, high) in areas)
-    rates = [rate for _, look, column in drawn if look != "each" and (rate := base_rate(column)) is not None]
-    behind = [("chance", 0.0, 1.0), ("chance", rates[-1], rates[-1]) if rates and not by else None,
-              ("perfect calibration", 0.0, 1.0)]  # fmt: skip
+    rates = [rate for one in drawn if one.look != "each" and (rate := base_rate(one.column)) is not None]
+    behind = [("chance", 0.0, 1.0), ("chance", rates[-1], rates[-1]) if rates and not by else None]
     charted = []
     for (file, title, along, beside, points), level in zip(KINDS, behind, strict=True):
-        lines = [charts.Line(name, of, look, "") for name, look, column in drawn if (of := points(column))]
+        lines = [
+            charts.Line(one.name, of, one.look, one.words(file))
+            for one in drawn
+            if (of := points(one.column))
+        ]
         said = f"{beside[:1].upper()}{beside[1:]} over {along}{by}."
-        said += f" AUROC, 95% interval: {ends}." if ends and file == "roc" else ""
-        said += f" {found.weighed.capitalize()}." if found.weighed and file == "calibration" else ""
+        said += (
+            " In parentheses: 95% interval (DeLong)." if any(")" in (one.last or "") for one in lines) else ""
+        )
         if level and lines:
             lines = [charts.Line(level[0], [(0.0, level[1]), (1.0, level[2])], "target", ""), *lines]
         if lines:
             charted.append(AnswerChart(file, title, along, beside, said, lines))
-    return charted
+    return charted + _calibration(drawn, by, found.weighed)
+
+
+def _calibration(drawn: Sequence[AnswerLine], by: str, weighed: str) -> list[AnswerChart]:
+    """Return the chart of observed frequencies, with 95 % intervals of lines that are of no single silo."""
+    bins = [(one, calibration(one.column)) for one in drawn]
+    if not any(of for _, of in bins):
+        return []
+    told = [(one.name, of) for one, of in bins if one.whole and of]
+    reaches = [Reach(name, p, *chance.interval(share, many)) for name, of in told for p, share, many in of]
+    points = [point for _, of in bins for p, share, _ in of for point in (p, share)]
+    levels = charts.ticks(min(points), max(*points, *(one.high for one in reaches)))
+    ends = max(levels[0], 0.0), min(levels[-1], 1.0)
+    below = ""
+    if told:
+        name, of = told[-1]
+        many = sorted(many for *_, many in of)
+        below = f"{'each line' if by else name}: {len(of)} bins of " + " to ".join(
+            f"{one:,}" for one in sorted({many[0], many[-1]})
+        )
+        below += " rows, with 95% intervals (Wilson)"
+    said = f"Observed frequency over predicted probability{by}. Each line has bins of about as many rows."
+    told_of = [f"{below[:1].upper()}{below[1:]}.", OTHER_BINS, f"{weighed.capitalize()}."]
+    said = " ".join([said, *(one for one in told_of if one != ".")])
+    lines = [charts.Line("perfect calibration", [(end, end) for end in ends], "target", "")]
+    lines += [
+        charts.Line(one.name, [(p, share) for p, share, _ in of], one.look, "") for one, of in bins if of
+    ]
+    along, beside = "predicted probability", "observed frequency"
+    return [AnswerChart("calibration", "Calibration", along, beside, said, lines, ends=ends, below=below,
+                        reaches=reaches)]  # fmt: skip
 
 
 def _of_class(found: Answered) -> str:
@@ -156,20 +174,47 @@ def _of_class(found: Answered) -> str:
     return f", each class against all others, on {rows}" if len(first.columns) > 1 else ""
 
 
-def _columns(found: Answered, classes: Sequence[str]) -> list[tuple[str, str, AnswerColumn]]:
-    """Return the name, the look and the counts of each line, the most important last."""
-    first = next(iter(found.rows.values()), ToldAnswers()).columns
-    if len(first) > 1:
-        looks = charts.COLOURS if len(first) <= len(charts.COLOURS) else ("each",) * len(first)
-        names = _named(classes, len(first))
-        return list(zip(names, looks, first, strict=False))
-    silos = [(name, of.columns[0]) for name, of in found.silos.items() if len(of.columns) == 1]
+class AnswerLine(NamedTuple):
+    """A line of charts: its name, its look, its counts, of which answers, and as which of their columns."""
+
+    name: str
+    look: str
+    column: AnswerColumn
+    told: ToldAnswers
+    nth: int = 0
+    whole: bool = True
+    """Whether it is of no single silo, and has a look of its own."""
+
+    def words(self, file: str) -> str:
+        """Say what the area under its curve is, as far as that is told."""
+        areas = self.told.areas if file == "roc" else self.told.precisions
+        area = areas[self.nth] if self.nth < len(areas) else None
+        if area is None or not self.name:
+            return ""
+        ends = self.told.intervals.get("auroc") if file == "roc" and len(self.told.columns) == 1 else None
+        reach = f" ({100 * ends[0]:.2f} to {ends[1]:.2%})" if ends else ""
+        return f"{'AUROC' if file == 'roc' else 'average precision'} {area:.2%}{reach}"
+
+
+def _columns(found: Answered, classes: Sequence[str]) -> list[AnswerLine]:
+    """Return the lines, the most important last."""
+    first = next(iter(found.rows.values()), ToldAnswers())
+    if (many := len(first.columns)) > 1:
+        few = many <= len(charts.COLOURS)
+        looks = charts.COLOURS if few else ("each",) * many
+        each = zip(_named(classes, many), looks, first.columns, strict=False)
+        return [AnswerLine(*one, first, nth, few) for nth, one in enumerate(each)]
+    silos = [(name, of) for name, of in found.silos.items() if len(of.columns) == 1]
     few = len(silos) <= len(OF_SILOS)
-    lines = [(f"silo {name}" if few else "" if nth else "each silo", OF_SILOS[nth] if few else "each", column)
-             for nth, (name, column) in enumerate(silos)]  # fmt: skip
+    lines = [
+        AnswerLine(f"silo {name}", OF_SILOS[nth], of.columns[0], of, whole=False)
+        if few else
+        AnswerLine("" if nth else "each silo", "each", of.columns[0], ToldAnswers(), whole=False)
+        for nth, (name, of) in enumerate(silos)
+    ]  # fmt: skip
     of_silos = "mean" if TEST in found.rows else "test"
     together = [
-        (name, "test" if name == TEST else of_silos, of.columns[0])
+        AnswerLine(name, "test" if name == TEST else of_silos, of.columns[0], of)
         for name, of in found.rows.items()
         if of.columns
     ]
@@ -184,13 +229,21 @@ def _named(classes: Sequence[str], many: int) -> list[str]:
 def answers_section(found: Answered, classes: Sequence[str]) -> list[Figure]:
     """Return the charts on a page, and the confusion matrix."""
     drawn = [
-        charts.lines(one.title, one.lines, write="{:.3g}".format, along=one.along, note=one.note, high=280)
+        charts.lines(one.title, one.lines, _band(one), "{:.3g}".format, along=one.along, note=one.note,
+                     high=280, covers=one.ends or ())
         for one in answer_charts(found, classes)
-    ]
+    ]  # fmt: skip
     shown = there([*drawn, _confusion(found, classes)])
     if found.withheld and shown:
         shown.append(Figure("Predictions at the silos", "", [Said(f"{found.withheld.capitalize()}.")]))
     return shown
+
+
+def _band(chart: AnswerChart) -> charts.Band | None:
+    """Return the intervals of the most important line; none of classes."""
+    if not chart.reaches or (name := chart.reaches[-1].line) not in (TEST, SILOS):
+        return None
+    return charts.Band(f"95% interval of {name}", [one[1:] for one in chart.reaches if one.line == name])
 
 
 def confusion_of(found: Answered) -> tuple[str, list[list[int]]]:
@@ -219,53 +272,13 @@ def _confusion(found: Answered, classes: Sequence[str]) -> Figure | None:
     return Figure("Confusion matrix", note, [Grid("true / predicted", names, cells)], wide=len(counts) > 8)
 
 
-def draw_answers(found: Answered, classes: Sequence[str], folder: Path) -> None:
+def plot_answers(found: Answered, classes: Sequence[str], folder: Path) -> None:
     """Draw the charts and the confusion matrix by matplotlib, each as PDF and SVG.
 
     Raises:
         InputError: nothing is known of answers, matplotlib is not there, or a file cannot be written.
     """
-    pyplot = pyplot_of("--plots")
     charted, (rows, counts) = answer_charts(found, classes), confusion_of(found)
     if not charted and not counts:
         raise InputError(f"--plots {folder}: {'; '.join(filter(None, (found.withheld, found.hint)))}")
-    for one in charted:
-        figure, axes = pyplot.subplots(figsize=(4, 4), layout="constrained")
-        named: dict[str, Any] = {}
-        for nth, line in enumerate(one.lines):
-            colour, style = FAINT.get(line.look) or line_look(nth)
-            (drawn,) = axes.plot(*zip(*line.points, strict=True), style, color=colour, linewidth=1.3)
-            named |= {line.name: drawn} if line.name else {}
-        axes.set(xlabel=one.along, ylabel=one.beside, xlim=(0, 1), ylim=(0, 1.01))
-        put_legend(figure, named, grows=True)
-        _save(figure, folder, one.file)
-    if counts:
-        names = _named(classes, len(counts))
-        side = max(4.0, 0.45 * len(counts) + 0.08 * max(map(len, names)) + 0.8)
-        figure, axes = pyplot.subplots(figsize=(side, side), layout="constrained")
-        _matrix(axes, counts, names, rows)
-        _save(figure, folder, "confusion")
-    pyplot.close("all")
-
-
-def _matrix(axes: Any, counts: Sequence[Sequence[int]], names: Sequence[str], rows: str) -> None:
-    axes.imshow(
-        [[count / max(sum(row), 1) for count in row] for row in counts], cmap="Blues", vmin=0, vmax=1.4
-    )
-    for y, row in enumerate(counts):
-        for x, count in enumerate(row):
-            axes.text(x, y, f"{count:,}", ha="center", va="center", fontsize=9)
-    ticks = [name.replace("$", r"\$") for name in names]
-    axes.set_xticks(range(len(names)), ticks, rotation=45 if max(map(len, names)) > 4 else 0)
-    axes.set_yticks(range(len(names)), ticks)
-    axes.set(xlabel="predicted", ylabel=f"true class, {rows}")
-
-
-def _save(figure: Any, folder: Path, name: str) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for nth, ending in enumerate(FORMATS):
-            with saying_once("--plots", folder, tells=not nth):
-                figure.savefig(folder / f"{name}{ending}")
-    except OSError as error:
-        raise InputError(f"--plots {folder}: cannot be written ({error.strerror})") from None
+    draw_answers(charted, Confusion(counts, _named(classes, len(counts)), rows), folder)

@@ -15,7 +15,7 @@ from mpifl.report.pages.diverged import has_diverged
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.pictures import AXES, curve, group_looks
+from mpifl.report.pictures import AXES, curve, group_looks, lie_above, lying
 from mpifl.report.runs import (
     Group,
     Rival,
@@ -264,10 +264,8 @@ def _grid(found: Sequence[Standing], path: Path) -> Figure | None:
         job, best = settings(one.group.runs[0].job), best_run(one.group.runs)
         words = tuple(curve_legends.value(job.get(key)) for key in keys)
         tried.append(Tried(words, one.mean, _link(best, path) if best else ""))
-    metric, named = (
-        found[0].metric,
-        [curve_legends.short(key, keys) or key.removesuffix(".name") for key in keys],
-    )
+    metric = found[0].metric
+    named = [curve_legends.short(key, keys) or key.removesuffix(".name") for key in keys]
     return grid(named, tried, metric.title, metric.write, metric.best)
 
 
@@ -293,9 +291,11 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
             )
             for name, each, look in curves
         ]
+        above = lie_above([each for _, each, _ in curves], which)
         title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
         said = f"{note} Values beside names are of the last round." if which == 0 else note
         said += _missed(found, target) * (which == 0)
+        said += lying([name for name, *_ in curves], above)
         covers = units.two_points(found[0].mean) if metric.share else ()
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=said, along=along,
                                    wide=which == 0, covers=covers))  # fmt: skip

@@ -12,7 +12,7 @@ from mpifl.common.pages import Block, Fold, Table, check_page, render, there, wr
 from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
-from mpifl.report.pages.answers_section import Answered, answered, answers_section, draw_answers
+from mpifl.report.pages.answers_section import Answered, answered, answers_section, plot_answers
 from mpifl.report.pages.diverged import has_diverged
 from mpifl.report.pages.gains import Gain, check_alone, gained, gains, largest_loss, values
 from mpifl.report.pages.happened import happened, minded, verdict
@@ -82,7 +82,7 @@ def write_report(
     found = answered(summary, scores)
     content = page(summary, alone=read_run(alone) if alone else None, found=found)
     if plots is not None:
-        draw_answers(found, _classes(trained_on(summary, read_environment(run))), plots)
+        plot_answers(found, _classes(trained_on(summary, read_environment(run))), plots)
     write_page("--out", path, content)
     return path
 

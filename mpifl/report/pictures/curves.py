@@ -20,6 +20,8 @@ COLOURS = ("#0b5cad", "#c25700", "#00876c", "#8e44ad", "#a08000", "#5d6d7e")
 PALETTE = (*COLOURS, "#e0409a", "#38a8e8", "#7ab51d", "#7a3b12", "#111111")
 """Of the lines of a picture; pages have at most as many lines as COLOURS."""
 STYLES = ("-", "--", ":", "-.")
+SAME = 0.01
+"""The share of a panel by which curves that lie on each other differ at most."""
 CYCLE = 3
 """Neighbours on a page differ by their dashes, too, which repeat after so many."""
 
@@ -67,6 +69,30 @@ def _points(run: Summary, figure: str) -> dict[int, tuple[float, ...]]:
     }
 
 
+def lie_above(curves: Sequence[Curve | None], which: int) -> list[list[int]]:
+    """Return for each curve which later ones lie on it over one of AXES, and would hide it."""
+    there = [one for one in curves if one is not None]
+    spans = [float(np.ptp(np.concatenate(of))) if of else 0.0
+             for of in ([one.at[which] for one in there], [one.mean for one in there])]  # fmt: skip
+
+    def on(one: Curve | None, other: Curve | None) -> bool:
+        if one is None or other is None or one.mean.shape != other.mean.shape:
+            return False
+        each = ((one.at[which], other.at[which]), (one.mean, other.mean))
+        return all((abs(a - b) <= SAME * span).all() for (a, b), span in zip(each, spans, strict=True))
+
+    return [
+        [nth for nth in range(first + 1, len(curves)) if on(one, curves[nth])]
+        for first, one in enumerate(curves)
+    ]
+
+
+def lying(names: Sequence[str], above: Sequence[Sequence[int]]) -> str:
+    """Say which lines lie on each other, by `lie_above`."""
+    each = ((names[at], names[of[0]]) for at, of in enumerate(above) if of)
+    return "".join(f" {one} and {other} lie on each other." for one, other in each)
+
+
 class GroupLook(NamedTuple):
     """How a group is drawn: its place from the best on, its class on a page, and its line in a picture."""
 
@@ -88,9 +114,3 @@ def _look(rank: int) -> GroupLook:
     turn, nth = divmod(rank, len(PALETTE))
     page = charts.COLOURS[rank % len(COLOURS)]
     return GroupLook(rank, page, PALETTE[nth], STYLES[(nth % CYCLE + turn) % len(STYLES)])
-
-
-def line_look(nth: int) -> tuple[str, str]:
-    """Return the colour and the style of the nth line of a picture."""
-    look = _look(nth)
-    return look.colour, look.style

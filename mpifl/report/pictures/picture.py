@@ -12,7 +12,7 @@ import numpy as np
 from mpifl.common import InputError, suggested
 from mpifl.common.machine import floors
 from mpifl.common.pages import charts
-from mpifl.report.pictures.curves import AXES, Curve, GroupLook, curve, group_looks
+from mpifl.report.pictures.curves import AXES, Curve, GroupLook, curve, group_looks, lie_above
 from mpifl.report.pictures.fitted_names import LineEnd, check_whole, put_names, saying_once
 from mpifl.report.runs import Drawing, Group, judged_by_all, legends
 
@@ -24,6 +24,8 @@ SETTINGS = {"pdf.fonttype": 42, "axes.formatter.useoffset": False, "axes.formatt
 """Fonts that printers take, and numbers in full on the axes."""
 NARROW, SMALL = 4.0, {"font.size": 8}
 """The width below which a panel has small text, in inches, and how that is set."""
+LINE = 1.5
+"""The width of a line; one that others lie on is wider, so that it shows beside them."""
 DEFAULT = Drawing()
 
 
@@ -195,8 +197,9 @@ def _row(
     values = [line.curve.mean for line in lines if line.curve is not None]
     scale, levels = charts.levelled(np.concatenate(values).tolist() if values else [], row is LOSS)
     for axes, (along, which) in zip(panels, over, strict=True):
-        for line in lines:
-            _line(axes, line, which)
+        above = lie_above([line.curve for line in lines], which)
+        for line, covers in zip(lines, above, strict=True):
+            _line(axes, line, which, LINE * (1 + 1.5 * len(covers)))
         axes.set(xlabel=along)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
@@ -223,12 +226,12 @@ def _ends(line: DrawnLine) -> Iterator[LineEnd]:
         yield LineEnd(line.called, line.look.colour, float(line.curve.mean[-1]))
 
 
-def _line(axes: Any, line: DrawnLine, which: int) -> None:
+def _line(axes: Any, line: DrawnLine, which: int, width: float) -> None:
     if (found := line.curve) is None:
         return
     colour, marker = line.look.colour, "o" if len(found.mean) == 1 else ""
     axes.plot(found.at[which], found.mean, line.look.style, color=colour, label=line.called, marker=marker,
-              linewidth=1.5)  # fmt: skip
+              linewidth=width)  # fmt: skip
     if found.deviation.any():
         low, high = found.mean - found.deviation, found.mean + found.deviation
         axes.fill_between(found.at[which], low, high, color=colour, alpha=0.15, linewidth=0)

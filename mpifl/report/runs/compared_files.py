@@ -9,16 +9,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 
 from mpifl.common import InputError, one_line, write_atomic
 from mpifl.common.pages import check_page, write_page
-from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs.compared_columns import metrics_of
-from mpifl.report.runs.held_against import as_columns, held_to, named, pairs, paper_columns
+from mpifl.report.runs.held_against import PAIRED, as_columns, held_to, named, pairs, paper_columns
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
 from mpifl.report.runs.standings import (
@@ -30,6 +29,7 @@ from mpifl.report.runs.standings import (
     standings_of,
     verdict,
 )
+from mpifl.report.runs.units import escaped, latex_spread, rounds_told
 
 LeftOut = Mapping[Path, str]
 """Why runs cannot be read."""
@@ -67,12 +67,18 @@ def as_rows(
 def as_csv(summaries: Sequence[Summary], target: float | None, against: str | None = None) -> str:
     """Return `as_rows` as a table with a line for every run, figures in full, and with a reference the test
     of each run's setting against it."""
-    content, rows = io.StringIO(), as_rows(summaries, target)
+    rows = as_rows(summaries, target)
     if against is not None:
         columns = as_columns(standings_of(summaries), against)
         rows = [{**row, **columns[row["setting"]]} for row in rows]
+    return _table(list(rows[0]), rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as CSV, figures in full."""
+    content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(rows[0])
+    writer.writerow(heads)
     for row in rows:
         told = (str(value) if isinstance(value, Path) else value for value in row.values())
         writer.writerow("" if value is None else shown(value) for value in told)
@@ -135,11 +141,6 @@ LATEX = r"""% {}
 \bottomrule
 \end{{tabular}}
 """
-SPECIAL = {one: rf"\{one}" for one in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}",
-}  # fmt: skip
-"""Characters that mean something to LaTeX."""
 
 
 def as_latex(summaries: Sequence[Summary], target: float | None, against: str | None = None) -> str:
@@ -158,13 +159,13 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
         [("seeds", [str(len(one.ends)) for one in found])] if any(one.deviation for one in found) else []
     )
     unit = r" (\%)" if metric.share else ""
-    main = [_spread(one.ends, metric, won and one is found[0]) for one in found]
+    main = [latex_spread(one.ends, metric, won and one is found[0]) for one in found]
     columns.append((escaped(metric.name) + unit, main))
-    columns.append((found[0].worst_head + unit, [_spread(one.worst, metric) for one in found]))
+    columns.append((found[0].worst_head + unit, [latex_spread(one.worst, metric) for one in found]))
     if target is not None:
         level = escaped(metric.write_briefly(target))
         rounds = [one.sums(target, "rounds_to_target") for one in found]
-        columns.append((f"rounds to {level}", [_rounds(each) for each in rounds]))
+        columns.append((f"rounds to {level}", [rounds_told(each) for each in rounds]))
     sent = [one.sums(target, *traffic) for one in found]
     columns.append(("MB", [f"{fmean(each) / 1e6:,.1f}" if each else "--" for each in sent]))
     columns = [column for column in columns if {*column[1]} != {"--"}]
@@ -178,25 +179,6 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
     said = " ".join([said, *ranked_by(found)])
     return LATEX.format(one_line(said), "r" * len(columns), heads, "\n".join(rows))
-
-
-def _rounds(each: Sequence[float]) -> str:
-    if len(each) < 2:
-        return f"{each[0]:.0f}" if each else "--"
-    return rf"${fmean(each):.0f} \pm {stdev(each):.0f}$"
-
-
-def _spread(values: Sequence[float], metric: MetricInfo, bold: bool = False) -> str:
-    if not values:
-        return "--"
-    told = metric.write_spread(fmean(values), stdev(values) if len(values) > 1 else None)
-    told = told.rstrip("%").replace("±", r"\pm")
-    return rf"$\mathbf{{{told}}}$" if bold else f"${told}$"
-
-
-def escaped(text: str) -> str:
-    """Return a text as LaTeX prints it."""
-    return "".join(SPECIAL.get(one, one) for one in text)
 
 
 @dataclass(frozen=True)
@@ -230,12 +212,21 @@ class Output:
     """How curves are drawn."""
     against: str | None = None
     """The setting that the others are tested against, and on the page silos' figures, too."""
+    names: Sequence[str] = ()
+    """What settings are called, each as `SETTING=NAME`."""
+
+    @property
+    def pairs(self) -> Path | None:
+        """The second file of --csv, with all pairs of settings."""
+        return self.csv and self.csv.with_name(f"{self.csv.stem}-pairs{self.csv.suffix}")
 
     def files(self) -> Iterator[tuple[str, Path]]:
         """Yield the option and the path of each file."""
         for option in ("csv", "json", "latex", "page", "plot"):
             if (path := getattr(self, option)) is not None:
                 yield f"--{option}", path
+        if self.pairs is not None:
+            yield "--csv", self.pairs
 
 
 NOTHING: Output = Output()
@@ -292,6 +283,7 @@ def write_outputs(
     contents, page = dict[str, str](), ""
     if output.csv is not None:
         contents["csv"] = as_csv(summaries, target, output.against)
+        contents["pairs"] = _table(PAIRED, pairs(standings_of(summaries)))
     if output.json is not None:
         contents["json"] = as_json(summaries, left_out, target, output.against)
     if output.latex is not None:
@@ -307,7 +299,8 @@ def write_outputs(
     for option, content in contents.items():
         path = getattr(output, option)
         _write_file(option, path, content)
-        console.print(f"{option}: {path}", soft_wrap=True)
+        told = "csv, all pairs of settings" if option == "pairs" else option
+        console.print(f"{told}: {path}", soft_wrap=True)
     if output.page is not None:
         write_page("--page", output.page, page)
         console.print(f"page: {output.page}", soft_wrap=True)

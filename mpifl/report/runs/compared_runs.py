@@ -29,6 +29,7 @@ from mpifl.report.runs.compared_columns import (
     whose,
 )
 from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
+from mpifl.report.runs.curve_legends import with_names
 from mpifl.report.runs.held_against import named, table_against, words_against
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
@@ -86,6 +87,7 @@ def compare_runs(
         raise InputError(f"--target-accuracy {target:g}: is a share above 0 and up to 1; 0.97 is 97%")
     if not summaries:
         raise InputError("; ".join(left_out.values()))
+    summaries = with_names(summaries, output.names)
     console = wide_console()
     target = common_target(summaries) if target is None else target
     found = _tables(console, summaries, target, output.against)

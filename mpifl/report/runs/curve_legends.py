@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from mpifl.common import Names, one_line
+from mpifl.common import InputError, Names, one_line
 from mpifl.report.runs.kept_job import trains_alone
 from mpifl.report.runs.runs import Summary
-from mpifl.report.runs.seeds import Group, settings, shown, varying
+from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
 
 MOST_KEYS = 4
 """Settings that a name has; runs that need more to be told apart are called by their folders."""
@@ -50,7 +51,39 @@ def legends(found: Sequence[Group]) -> list[str]:
         names = [one_line(group.name) for group in found]
     counts = [len(group.runs) for group in found]
     seeds = [f", {many} seed{'s' * (many > 1)}" if len({*counts}) > 1 else "" for many in counts]
-    return [name + of for name, of in zip(names, seeds, strict=True)]
+    each = zip(found, names, seeds, strict=True)
+    return [group.runs[0].called or name + of for group, name, of in each]
+
+
+def with_names(summaries: Sequence[Summary], given: Sequence[str]) -> list[Summary]:
+    """Return the runs, with the names that are given to settings as `SETTING=NAME`.
+
+    Raises:
+        InputError: there is no such setting, it has a name, or another has this name.
+    """
+    found = groups(summaries) if given else []
+    offered, called = legends(found), dict[int, str]()
+    for text in given:
+        cuts = [at for at, one in enumerate(text) if one == "=" and text[at + 1 :].strip()]
+        named = [(nth, text[at + 1 :].strip()) for at in cuts for nth, group in enumerate(found)
+                 if text[:at] in (offered[nth], without_seeds(offered[nth], group), group.name)]  # fmt: skip
+        if not named:
+            why = (
+                f"is no name for a setting; write --name SETTING=NAME, the settings are: {'; '.join(offered)}"
+            )
+            raise InputError(f"--name {text}: {why}")
+        nth, name = named[-1]
+        others = [*called.values(), *(one for other, one in enumerate(offered) if other != nth)]
+        if nth in called or name in others:
+            raise InputError(f"--name {text}: gives a second name, or the name of another; give each its own")
+        called[nth] = one_line(name)
+    of = {run.run: name for nth, name in called.items() for run in found[nth].runs}
+    return [replace(run, called=of.get(run.run, "")) for run in summaries]
+
+
+def without_seeds(name: str, group: Group) -> str:
+    """Return a name without how many seeds it is the mean of."""
+    return name.removesuffix(f", {len(group.runs)} seed{'s' * (len(group.runs) > 1)}")
 
 
 def said(run: Summary, keys: Sequence[str]) -> str:

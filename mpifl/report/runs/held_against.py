@@ -16,6 +16,8 @@ from mpifl.report.runs.standings import HEADS, Standing, name_of, rivals, tested
 
 HELD_TO = ("difference", "low", "high", "p", "p_holm", "test")
 """What a test says of two settings: the difference of means, positive where the first is better."""
+PAIRED = ("setting", "other", *HELD_TO)
+"""What is told of each two settings."""
 
 
 def pairs(found: Sequence[Standing]) -> list[dict[str, object]]:

@@ -57,10 +57,10 @@ class Summary:
     """The main metric: the one that it is judged by."""
     beside: tuple[MetricInfo, ...] = ()
     """The others, as far as it notes them."""
-    own_models: bool = False
-    """Whether its silos are scored with models of their own."""
+    own_models: bool = False  # whether its silos are scored with models of their own
     search: bool = False
     """Whether it is looked at as one of a search, which ranks by the rows that rounds are scored on."""
+    called: str = ""  # what its setting is called, if that was asked for
     rows: int = 0  # on how many a round is judged; 0 where that is not known
 
     @property

@@ -69,11 +69,11 @@ def _titled(labels: Sequence[str], members: Sequence[list[Summary]]) -> list[Gro
     titles = [_title(runs[0], varied) for runs in members if len(runs) > 1]
     found = []
     for label, runs in zip(labels, members, strict=True):
-        title = _title(runs[0], varied) if len(runs) > 1 else label
+        title = runs[0].called or (_title(runs[0], varied) if len(runs) > 1 else label)
         alike = [other[0] for other in members if len(other) > 1 and _title(other[0], varied) == title]
         shards = any(not same_data(other.data, runs[0].data) for other in alike)
         of = f" ({'shards' if shards else 'code as'} of {label})" if titles.count(title) > 1 else ""
-        found.append(Group(title + of, runs))  # by the same job
+        found.append(Group(title + of * (not runs[0].called), runs))  # by the same job
     return found
 
 

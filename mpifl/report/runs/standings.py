@@ -14,7 +14,7 @@ from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs import chance, units
 from mpifl.report.runs.chance import LEVEL, Difference
 from mpifl.report.runs.compared_columns import metrics_of
-from mpifl.report.runs.curve_legends import legends
+from mpifl.report.runs.curve_legends import legends, without_seeds
 from mpifl.report.runs.judged import VALID, Judged, judged_by_all
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, of_several_shards
@@ -133,7 +133,7 @@ def standings_of_groups(found: Sequence[Group]) -> list[Standing]:
     for name, group in zip(legends(found), found, strict=True):
         told = [(run.job.get("seed"), judged.value(run)) for run in group.runs]
         ends = [(seed, end) for seed, end in told if end is not None]
-        name = name.removesuffix(f", {len(group.runs)} seed{'s' * (len(group.runs) > 1)}")
+        name = name if group.runs[0].called else without_seeds(name, group)
         if ends:
             seeds, values = [seed for seed, _ in ends], [end for _, end in ends]
             each.append(Standing(name, group, metric, values, seeds, judged))

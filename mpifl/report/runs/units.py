@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from statistics import fmean, stdev
 from typing import Any
 
 from mpifl.common.pages import charts
@@ -108,3 +109,31 @@ def spans(rounds: Sequence[int]) -> str:
             found.append([at, at])
     said = [str(one) if one == other else f"{one}-{other}" for one, other in found[:MOST_SPANS]]
     return ", ".join(said) + (", ..." if len(found) > MOST_SPANS else "")
+
+
+SPECIAL = {one: rf"\{one}" for one in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}",
+}  # fmt: skip
+"""Characters that mean something to LaTeX."""
+
+
+def rounds_told(each: Sequence[float]) -> str:
+    """Return rounds as LaTeX prints them: the mean ± sample deviation of several."""
+    if len(each) < 2:
+        return f"{each[0]:.0f}" if each else "--"
+    return rf"${fmean(each):.0f} \pm {stdev(each):.0f}$"
+
+
+def latex_spread(values: Sequence[float], metric: MetricInfo, bold: bool = False) -> str:
+    """Return values of a metric as LaTeX prints them: mean ± sample deviation."""
+    if not values:
+        return "--"
+    told = metric.write_spread(fmean(values), stdev(values) if len(values) > 1 else None)
+    told = told.rstrip("%").replace("±", r"\pm")
+    return rf"$\mathbf{{{told}}}$" if bold else f"${told}$"
+
+
+def escaped(text: str) -> str:
+    """Return a text as LaTeX prints it."""
+    return "".join(SPECIAL.get(one, one) for one in text)

@@ -175,6 +175,26 @@ def test_a_unit_that_differs_between_sites_is_told_by_new_and_before_a_training(
     assert "statistics csv --data b.csv --spec b.toml" in told
 
 
+def test_one_table_is_read_by_the_spec_that_lies_beside_it() -> None:
+    rows = [f"{60 + at % 40};{'yn'[at % 2]};{'no' if at % 5 else 'yes'}" for at in range(80)]
+    Path("a.csv").write_text("\n".join(["Gewicht;extra;krank", *rows]) + "\n")
+    weight = 'weight = { kind = "numeric", rename = "Gewicht", factor = 0.4536 }\n'
+    own = f'label = "krank"\nstandardise = "own"\ndelimiter = ";"\n[features]\n{weight}'
+    Path("a.toml").write_text(own)
+    words = ["new", "one", "--kind", "table", "--data", "a.csv", "--label", "krank", "--silos", "2"]
+    told = CliRunner().invoke(app, words, catch_exceptions=False).stdout
+    assert "a.csv: read by its own spec a.toml" in told
+    assert "label: krank is 'yes' in 16 of 80 rows; [task] binary" in told
+    assert not Path("one-columns.toml").exists()
+    prepare(next(line.strip() for line in told.splitlines() if "data-prep partition" in line))
+    made = json.loads(Path("shards/one/federation.json").read_text())
+    assert [*made["source"]["encoding"]["spec"]["features"]] == ["weight"]
+    assert Path("a.toml").read_text() == own
+    Path("a.toml").write_text(own.replace("krank", "extra"))
+    wrong = CliRunner().invoke(app, [*words, "--force"])
+    assert "a.toml: learns extra, and --label is krank" in str(wrong.exception)
+
+
 def prepare(*commands: str) -> None:
     for command in commands:
         done = CliRunner().invoke(data_prep, shlex.split(command)[1:], catch_exceptions=False)

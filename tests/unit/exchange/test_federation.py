@@ -316,9 +316,7 @@ def test_all_silos_that_fail_alike_are_told_of_once_and_not_asked_again(federati
     with pytest.raises(RoundLost) as lost:
         federation.cohort(range(6), server).mean(Working().stumble, how="alike")
     assert lost.value.in_vain
-    assert str(lost.value).startswith(
-        "none of 6 silos' answers counted, all for one reason: silo 0: RuntimeError: shapes 7x4 and 3x4 ("
-    )
+    assert str(lost.value).startswith("all 6 silos failed alike: silo 0: RuntimeError: shapes 7x4 and 3x4 (")
     said = capsys.readouterr().err
     assert said.count("Traceback") == 1
     assert said.startswith("silo 0 failed:\n")

@@ -556,6 +556,35 @@ def test_a_setting_has_one_colour_on_the_page_and_in_the_picture(tmp_path):
     assert len({(look.colour, look.style) for look in many}) == 24, "each line has a look of its own"
 
 
+def test_settings_are_called_as_asked_and_a_curve_under_another_shows(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    runs = settings_of(tmp_path, [0.80, 0.81, 0.83], [0.80, 0.81, 0.83])
+    files = {"csv": tmp_path / "c.csv", "json": tmp_path / "c.json", "latex": tmp_path / "c.tex"}
+    files |= {"page": tmp_path / "c.html", "plot": tmp_path / "c.svg"}
+    named = ("lr 0.1=Slow_1", "local.lr = 0.2=a = b")
+    compare_runs(runs, output=Output(**files, names=named, against="Slow_1"))
+    told = capsys.readouterr().out
+    assert "over Slow_1" in told
+    assert "a = b" in told
+    assert [row[0] for row in cells_of((tmp_path / "c.tex").read_text())[1:]] == [r"Slow\_1", "a = b"]
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert {one["setting"] for one in found["settings"]} == {"Slow_1", "a = b"}
+    drawn, page = (tmp_path / "c.svg").read_text(), (tmp_path / "c.html").read_text()
+    assert "<!-- Slow_1 -->" in drawn
+    assert "stroke-width: 3.75" in drawn, "the line below is wider"
+    assert "Slow_1 and a = b lie on each other." in page
+    for name, said in (
+        ("lr 0.3=x", "is no name for a setting; write --name SETTING=NAME, the settings are: lr 0.1; lr 0.2"),
+        ("lr 0.1=", "is no name for a setting"),
+        ("lr 0.1", "is no name for a setting"),
+        ("lr 0.1=lr 0.2", "gives a second name, or the name of another"),
+    ):
+        with pytest.raises(InputError, match=f"--name {name}: {said}"):
+            compare_runs(runs, output=Output(names=(name,)))
+    with pytest.raises(InputError, match="gives a second name"):
+        compare_runs(runs, output=Output(names=("lr 0.1=a", "lr 0.1=b")))
+
+
 def cells_of(latex):
     """Return the rows of a LaTeX table, its headings first, as lists of cells."""
     rows = [line.removesuffix(r" \\") for line in latex.splitlines() if line.endswith(r" \\")]
@@ -588,6 +617,10 @@ def test_each_setting_is_tested_against_one_that_is_named_in_every_output(tmp_pa
     files = {"json": tmp_path / "c.json", "latex": tmp_path / "c.tex", "csv": tmp_path / "c.csv"}
     compare_runs(runs, output=Output(**files, page=tmp_path / "c.html", against="lr 0.2"))
     told = json.loads(files["json"].read_text())
+    with (tmp_path / "c-pairs.csv").open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    shown = [{key: "" if of is None else str(of) for key, of in one.items()} for one in told["pairs"]]
+    assert rows == shown, "the second file of --csv"
     assert [(one["setting"], one["other"]) for one in told["pairs"]] == [
         ("lr 0.1", third), ("lr 0.1", "lr 0.2"), (third, "lr 0.2")]  # fmt: skip
     tested = {one["setting"]: one for one in told["against"]["settings"]}

@@ -11,10 +11,13 @@ from unit.builders import Alone, write_folder
 from mpifl.cli import app
 from mpifl.common.errors import InputError
 from mpifl.data.shards import open_shard, read_federation
+from mpifl.learning.metrics import ToldAnswers
 from mpifl.report.judging.at_silos import tell_certainty
 from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
 from mpifl.report.judging.trained import read_trained
+from mpifl.report.pages.answers_section import SILOS, Answered, answer_charts, plot_answers
 from mpifl.report.pages.run_page import write_report
+from mpifl.report.runs.chance import interval
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.run.folder import load_final
@@ -277,6 +280,7 @@ def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
     for title in ("ROC curve", "Precision-recall curve", "Calibration", "Confusion matrix"):
         assert title in words
     assert "Examples: test set" in words
+    assert f"average precision {told['test']['precisions'][0]:.2%}" in page.read_text()
     assert "95% interval" in words
     assert (no_risks in words) == weighed
     rows = "all silos' rows together" if how == "valid" else "these rows"
@@ -286,6 +290,32 @@ def test_a_page_draws_how_the_model_answers(tmp_path, capsys, how):
     names = {path.name for path in (tmp_path / "plots").iterdir()}
     kinds = ("roc", "precision-recall", "calibration", "confusion")
     assert names == {f"{kind}.{ending}" for kind in kinds for ending in ("pdf", "svg")}
+
+
+def test_plots_of_a_rare_outcome_are_of_where_its_answers_lie(tmp_path):
+    """Calibration to one scale up to the data, each kind of line with a look of its own, areas in words."""
+    pytest.importorskip("matplotlib")
+    rare = [[0.01 + 0.02 * nth, nth // 2, 40] for nth in range(10)]
+    told = ToldAnswers(columns=[rare], intervals={"auroc": (0.6, 0.8)}, areas=[0.7], precisions=[0.2])
+    found = Answered({SILOS: told}, {"0": told, "1": told})
+    roc, precise, calibrated = answer_charts(found, ["no", "yes"])
+    assert calibrated.ends == (0.0, 0.25), "of the data and the intervals"
+    assert calibrated.lines[0].points == [(0.0, 0.0), (0.25, 0.25)]
+    assert [one.line for one in calibrated.reaches] == [SILOS] * 10
+    for one, (p, yes, no) in zip(calibrated.reaches, rare, strict=True):
+        assert (one.at, one.low, one.high) == pytest.approx((p, *interval(yes / (yes + no), yes + no)))
+    assert calibrated.below == f"{SILOS}: 10 bins of 40 to 44 rows, with 95% intervals (Wilson)"
+    assert [line.last for line in roc.lines] == ["", *["AUROC 70.00% (60.00 to 80.00%)"] * 3]
+    assert [line.last for line in precise.lines] == ["", *["average precision 20.00%"] * 3]
+    plot_answers(found, ["no", "yes"], tmp_path)
+    for name in ("roc", "precision-recall", "calibration"):
+        drawn = (tmp_path / f"{name}.svg").read_text()
+        looks = re.findall(r'clip-path="url\(#\w+\)" style="fill: none; (stroke.*?)"', drawn)
+        assert len({*looks[:4]}) == 4, name
+        assert ["dash" in look for look in looks[:4]] == [True, True, True, False], name
+    assert "<!-- 0.25 -->" in drawn
+    assert "<!-- 1.0" not in drawn
+    assert "AUROC 70.00% (60.00 to 80.00%)" in (tmp_path / "roc.svg").read_text()
 
 
 def test_answers_of_an_earlier_round_are_not_told_of_the_model_that_was_best(tmp_path):

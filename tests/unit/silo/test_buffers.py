@@ -220,7 +220,7 @@ REFUSED = {
 @pytest.mark.parametrize("what", [one for one in REFUSED if COMPLEX or one != "complex"])
 def test_what_nothing_follows_is_refused_by_name(tmp_path, what):
     value, rules, more, line = REFUSED[what]
-    with pytest.raises(RoundLost, match="all for one reason") as lost:
+    with pytest.raises(RoundLost, match="silos failed alike") as lost:
         rounds(tmp_path, value, rules, **more)
     assert "\n" not in str(lost.value)
     with pytest.raises(RoundLost, match=line):

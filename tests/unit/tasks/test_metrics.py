@@ -456,7 +456,11 @@ def test_what_is_told_of_answers_is_what_scikit_learn_finds(kind):
             assert base_rate(column) == pytest.approx(truth.mean())
             recall, precision = np.array(precision_recall(column)).T
             assert (recall[-1], precision[-1]) == (1, pytest.approx(truth.mean()))
-            for mean, share in calibration(column):
+            assert told.areas[nth] == pytest.approx(sk.roc_auc_score(truth, p[:, nth]), abs=1e-4)
+            precise = sk.average_precision_score(truth, p[:, nth])
+            assert told.precisions[nth] == pytest.approx(precise, abs=5e-3)
+            assert sum(many for _, _, many in calibration(column)) == len(y)
+            for mean, share, _ in calibration(column):
                 assert 0 <= share <= 1
                 assert p[:, nth].min() * 0.99 <= mean <= p[:, nth].max() * 1.01
         assert told.commonest == pytest.approx(np.bincount(y.numpy()).max() / len(y))

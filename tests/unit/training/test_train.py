@@ -186,7 +186,7 @@ def test_a_control_that_weighed_silos_otherwise_is_asked_for_anew_at_a_resume(tm
 def test_what_keeps_silos_from_being_evaluated_is_told_once(run, capsys):
     run(algorithm={"name": "unit.training.test_train:Unscored"})
     said = capsys.readouterr().err
-    assert said.count("not evaluated at the silos: none of 3 silos' answers counted, ") == 1
+    assert said.count("not evaluated at the silos: all 3 silos failed alike: ") == 1
     assert said.count("Traceback") == 1
 
 
@@ -226,12 +226,12 @@ def test_a_mistake_of_all_silos_ends_the_run_at_once_with_one_traceback(run, cap
     with pytest.raises(RoundLost) as lost:
         run(algorithm={"name": "unit.training.test_train:Mistaken"}, checkpoint={"every": 10})
     assert asked == [0, 1, 2, 0, 1, 2]
-    why = (
-        "round 2 was lost: none of 3 silos' answers counted, all for one reason: silo 0: "
-        "KeyError: 'no such layer' (test_train.py:"
-    )
+    why = "round 2 was lost: all 3 silos failed alike: silo 0: KeyError: 'no such layer' (test_train.py:"
     assert str(lost.value).startswith(why)
-    assert str(lost.value).endswith("; a checkpoint is written: correct it, then continue with --resume")
+    assert str(lost.value).endswith(
+        "; a checkpoint is written: correct it, then continue with --resume"
+        " (and --force, if code of your own has changed)"
+    )
     said = capsys.readouterr().err
     assert said.count("Traceback") == 1
     assert said.count("no such layer") == 2  # in its own traceback
@@ -423,7 +423,7 @@ def test_silos_are_told_by_their_names(run, tmp_path, capsys, monkeypatch):
     assert about["silos"] == ["cleveland", "long beach", "silo 2"]
     assert about["metrics"] == [about["metric"]] == [ACCURACY.model_dump()]
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(RoundLost, match="counted, all for one reason: silo cleveland: KeyError"):
+    with pytest.raises(RoundLost, match="silos failed alike: silo cleveland: KeyError"):
         run(algorithm={"name": "unit.training.test_train:Mistaken"}, names=NAMES)
 
 

@@ -255,8 +255,13 @@ def test_a_mean_gives_vectors_by_name_its_size_and_each_silos_numbers_in_order()
     assert mean["w"].tolist() == [1.0, 1.0]
     assert len(mean) == 3
     assert list(mean.each("loss")) == [1.5, 3.0]
-    with pytest.raises(RoundLost, match="no silo that counts sent 'v'; vectors that came: 'w'"):
+    with pytest.raises(RoundLost, match="all 3 silos failed alike: none sent 'v'; they sent 'w'") as lost:
         mean["v"]
+    assert lost.value.in_vain
+    mean.faults[3] = "too late"
+    with pytest.raises(RoundLost, match="no silo that counts sent 'v'; vectors that came: 'w'") as lost:
+        mean["v"]
+    assert not lost.value.in_vain, "the one that failed may have sent it"
 
 
 def test_uniform_marks_a_vector_and_leaves_it_as_it_is():
