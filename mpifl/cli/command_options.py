@@ -1,5 +1,6 @@
 """Arguments and options of several commands, and writing of the files that options name."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -76,6 +77,20 @@ def write_text(option: str, path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
     except OSError as error:
         raise InputError(f"{option} {path}: cannot be written ({error.strerror})") from None
+
+
+def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; its first column holds names, the others numbers."""
+    from rich.table import Table
+
+    from mpifl.report.observers import wide_console
+
+    table = Table(title=title, title_justify="left")
+    for nth, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if nth else "left")
+    for row in rows:
+        table.add_row(*row)
+    wide_console().print(table)
 
 
 def which_model(last: bool, initial: bool) -> bool | Literal["initial"]:

@@ -19,6 +19,7 @@ from mpifl.cli import (
     look_commands,
     model_commands,
     new_command as of_new,
+    plan as of_plan,
     privacy_command as of_privacy,
     sites_commands,
 )
@@ -126,6 +127,7 @@ app.command()(sites_commands.consent)
 app.command()(sites_commands.join)
 app.command()(job_commands.check)
 app.command()(job_commands.submit)
+app.command()(of_plan.plan)
 app.command()(model_commands.evaluate)
 app.command()(model_commands.predict)
 app.command()(model_commands.generate)

@@ -1,0 +1,11 @@
+from .plan_commands import (
+    plan as plan,
+)
+from .planned_job import (
+    planned as planned,
+    show_plan as show_plan,
+)
+from .played_rounds import (
+    Played as Played,
+    play as play,
+)
