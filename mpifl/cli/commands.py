@@ -188,13 +188,16 @@ def doctor(
     compile: Annotated[
         bool, typer.Option("--compile", help="Compile the job's local steps on all nodes, and no more.")
     ] = False,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measure three rounds of the job, and no more.")
+    ] = None,
 ) -> None:
     """Look for problems that would hurt a training here, on all ranks that --ranks or mpirun starts. Exit
     code 1: there are some."""
     from mpifl.wire.launching import launcher
 
-    if compile and (out or json):
-        raise InputError("--compile: takes a job alone; leave --out and --json out")
+    if (compile or profile) and (out or json or (compile and profile)):
+        raise InputError("--compile and --profile: each takes a job alone; leave other options out")
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(abs(launcher.launch(ranks)))
     with imports.gc_frozen():
@@ -202,6 +205,8 @@ def doctor(
 
     if compile:
         return compile_steps(target)
+    if profile:
+        return of_plan.measure(target, profile)
     raise typer.Exit(examine(target, out, json, timeout, ending.rank() == "0"))
 
 

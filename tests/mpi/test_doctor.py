@@ -227,4 +227,4 @@ def test_a_training_loads_what_the_doctor_has_compiled(tmp_path: Path, digits: P
     assert done.returncode == 0, done.stderr
     assert "compil" not in done.stderr
     assert list(tmp_path.glob("cache/mpifl/*.pt2")) == kept
-    assert not list(tmp_path.glob(".compile-*"))
+    assert not list(tmp_path.glob(".trial-*"))

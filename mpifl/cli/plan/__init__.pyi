@@ -9,3 +9,6 @@ from .played_rounds import (
     Played as Played,
     play as play,
 )
+from .profile import (
+    measure as measure,
+)

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mpifl.cli.command_options import print_table
+from mpifl.cli.plan.forecast import forecast, told
 from mpifl.cli.plan.played_rounds import MessageClass, Played, play
+from mpifl.cli.plan.profile import read_profile, seen
+from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.report.runs import units
 from mpifl.run.folder import checkpoint
@@ -16,14 +19,35 @@ from mpifl.run.job import Job, is_silo_level, read_job
 from mpifl.training.beforehand import plan_wings, validate_job
 from mpifl.wings import wings_of
 
+NOT_MEASURED = [
+    "time and memory: not measured; mpifl doctor JOB --profile FILE does, then plan --profile FILE"
+]
+"""What a plan without a profile says of them."""
 
-def planned(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+
+def planned(
+    path: Path,
+    overrides: Sequence[str] = (),
+    profile: Path | None = None,
+    ranks: int | None = None,
+    nodes: int | None = None,
+) -> dict[str, Any]:
     """Return the plan of a job.
 
+    Args:
+        path: The job file.
+        overrides: Keys of the job to change.
+        profile: What the job has taken on this machine.
+        ranks, nodes: The world to forecast; by default the only one that the profile has seen.
+
     Raises:
-        InputError: the job would be refused, or cannot be planned.
+        InputError: the job would be refused, cannot be planned, or the profile does not fit.
     """
     job = read_job(path, overrides)
+    if profile is None and (ranks or nodes):
+        what = "bytes do not depend on it; time and memory are forecast from a profile alone"
+        raise InputError(f"--ranks, --nodes: {what}: give --profile FILE, too")
+    world = seen(read_profile(profile, job), ranks, nodes, profile) if profile else None
     spec = validate_job(job, str(path), wings_of)
     plan_wings(job, spec, str(path), wings_of(job))
     played = play(job)
@@ -36,13 +60,14 @@ def planned(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         "at_most": played.at_most,
         "unknown": played.unknown,
         "rounds": [
-            {"silos": one.silos, "bytes_sent": one.sent, "bytes_received": one.received,
+            {"silos": len(one.silos), "bytes_sent": one.sent, "bytes_received": one.received,
              "bytes_of_silo_max": one.of_silo_max}
             for one in played.rounds
         ],
         "messages": [{"work": key.work, "part": key.part, "bytes": n} for key, n in classes.items()],
         "checkpoint": _checkpoint(job, played),
         "epsilon": _epsilon(job, spec),
+        "forecast": forecast(job, spec, played, world) if world else None,
     }  # fmt: skip
 
 
@@ -95,6 +120,8 @@ def show_plan(figures: Mapping[str, Any]) -> None:
     )
     if figures["epsilon"] is not None:
         print(f"epsilon after the last round: {figures['epsilon']:.4f}")
+    for line in told(figures["forecast"]) if figures["forecast"] else NOT_MEASURED:
+        print(line)
     for line in figures["at_most"]:
         print(f"at most: {line}")
     for line in figures["unknown"]:

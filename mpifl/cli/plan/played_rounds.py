@@ -187,7 +187,7 @@ class PlannedCohort(ServerCohort):
 class PlayedRound:
     """The bytes of one round, as the ledger of a training would count them, and of each message class."""
 
-    silos: int
+    silos: Sequence[int]
     sent: int
     received: int
     of_silo_max: int
@@ -225,7 +225,7 @@ def play(job: Job) -> Played:
     if job.split is not None:
         what = "lines of a split network hold rows of its examples, and are not planned"
         raise InputError(f"[split]: {what}; train one round, and look at its metrics.jsonl")
-    with _a_folder() as folder:
+    with throwaway_site() as folder:
         with_plan = build.build(
             job.model_copy(update={"device": "cpu"}), folder / "run", (), False, alone(),
             wings_of=lambda job: [*wings_of(job), Untrained(job)],
@@ -265,9 +265,7 @@ def _rounds_of(built: build.Built, folder: Path) -> Played:
         chosen.pass_time(drawn, exchange.names)
         server.round += 1
         most = max(costs.bytes_of_silo.values(), default=0)
-        played.rounds.append(
-            PlayedRound(len(drawn), costs.bytes_sent, costs.bytes_received, most, costs.classes)
-        )
+        played.rounds.append(PlayedRound(drawn, costs.bytes_sent, costs.bytes_received, most, costs.classes))
         keeping |= costs.keeping
     return _kept(played, built, keeping)
 
@@ -307,8 +305,8 @@ def _limits(job: Job, algorithm: Algorithm) -> tuple[list[str], list[str]]:
 
 
 @contextmanager
-def _a_folder() -> Iterator[Path]:
-    """Lend a folder for the run and the site, so that nothing is written to those of the user."""
+def throwaway_site() -> Iterator[Path]:
+    """Lend a folder with a site, and a run folder, that are removed: no budget is spent, no key is used."""
     with tempfile.TemporaryDirectory() as name:
         before = os.environ.get("MPIFL_SITE")
         site, run = Path(name) / "site", Path(name) / "run"
