@@ -10,6 +10,7 @@ import typer
 from mpifl.cli import ending
 from mpifl.cli.command_options import DryRun, Elsewhere, JobFile, Out, Set
 from mpifl.cli.slurm import slurm_options as slurm
+from mpifl.common import InputError
 
 
 def check(
@@ -58,7 +59,7 @@ def submit(
     words: slurm.Words = [],  # noqa: B006
     set_: Set = [],  # noqa: B006
     out: Out = None,
-    nodes: slurm.Nodes = 1,
+    nodes: slurm.Nodes = None,
     ranks: slurm.Tasks = None,
     gpus_per_node: slurm.Gpus = 0,
     cpus_per_task: slurm.Cpus = None,
@@ -78,13 +79,16 @@ def submit(
     elsewhere: Elsewhere = False,
     sweep: slurm.Sweep = False,
     at_once: slurm.AtOnce = None,
+    plan: slurm.ByPlan = None,
 ) -> None:
     """Train as a SLURM job that queues itself again until it is done; with --sweep, as an array of them."""
     from mpifl.cli.slurm import SlurmOptions, submit_job
 
+    if plan is not None:
+        ranks, nodes, time, mem = _by_plan(plan, job, set_, (ranks, nodes, time, mem), sweep=sweep)
     asked = {"mem": mem, "qos": qos, "constraint": constraint, "gres": gres, "exclusive": exclusive or None}
     wishes = SlurmOptions(
-        *(nodes, ranks, gpus_per_node, cpus_per_task, time, partition),
+        *(nodes or 1, ranks, gpus_per_node, cpus_per_task, time, partition),
         account=account,
         launcher=launcher,
         elsewhere=elsewhere,
@@ -95,3 +99,22 @@ def submit(
     )
     usual = f"{job.stem}-sweep" if sweep else job.stem
     submit_job(job, out or Path("runs") / usual, tuple(set_), wishes, dry_run, force)
+
+
+Asked = tuple[int | None, int | None, str | None, str | None]
+"""Ranks, nodes, --time and --mem; None leaves one to the plan."""
+
+
+def _by_plan(plan: Path, job: Path, overrides: list[str], given: Asked, *, sweep: bool) -> Asked:
+    """Return what SLURM is asked for: what is given, and else what a plan says.
+
+    Raises:
+        InputError: the plan does not fit the job, or what is given.
+    """
+    from mpifl.cli.plan import asked_by
+
+    if sweep:
+        raise InputError("--plan: is of one job, and a sweep's runs differ; give --time and --mem for all")
+    ranks, nodes, time, mem = given
+    found = asked_by(plan, job, overrides, ranks, nodes)
+    return found["ranks"], found["nodes"], time or found["sbatch"]["time"], mem or found["sbatch"]["mem"]

@@ -1,7 +1,14 @@
+from .bill import (
+    BillLine as BillLine,
+    bill_of as bill_of,
+    show_bill as show_bill,
+)
 from .plan_commands import (
+    bill as bill,
     plan as plan,
 )
 from .planned_job import (
+    asked_by as asked_by,
     planned as planned,
     show_plan as show_plan,
 )

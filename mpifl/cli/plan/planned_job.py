@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,6 +70,33 @@ def planned(
         "epsilon": _epsilon(job, spec),
         "forecast": forecast(job, spec, played, world) if world else None,
     }  # fmt: skip
+
+
+def asked_by(
+    file: Path, path: Path, overrides: Sequence[str], ranks: int | None, nodes: int | None
+) -> dict[str, Any]:
+    """Return the forecast by which `submit` asks SLURM: of a plan's JSON file, or of a profile.
+
+    Raises:
+        InputError: the file is neither, or is of another job or another world.
+    """
+    if file.suffix != ".json":
+        found: dict[str, Any] = planned(path, overrides, file, ranks, nodes)["forecast"]
+        return found
+    try:
+        figures = json.loads(file.read_text())
+        found, name = figures["forecast"], figures["job"]
+        fits = {"ranks": int(found["ranks"]), "nodes": int(found["nodes"])}
+        asks = {key: str(found["sbatch"][key]) for key in ("time", "mem")}
+    except (OSError, ValueError, KeyError, TypeError):
+        what = "holds no forecast; write one by mpifl plan JOB --profile FILE --json PLAN.json"
+        raise InputError(f"--plan {file}: {what}") from None
+    if (ours := read_job(path, overrides).name) != name:
+        raise InputError(f"--plan {file}: is of the job '{name}', and this one is '{ours}'; plan this one")
+    for key, given in (("ranks", ranks), ("nodes", nodes)):
+        if given not in (None, fits[key]):
+            raise InputError(f"--{key} {given}: {file} is for {fits[key]}; plan for {given}, or leave it out")
+    return {**fits, "sbatch": asks}
 
 
 def _checkpoint(job: Job, played: Played) -> dict[str, Any]:

@@ -126,6 +126,8 @@ class PlannedCosts(ExchangeCosts):
     replies: list[Reply] = field(default_factory=list)
     keeping: set[int] = field(default_factory=set)
     """The silos that keep state."""
+    came: set[int] = field(default_factory=set)
+    """All silos that were asked."""
 
     def add(
         self, request: Request, headers: Sequence[Reply], accepted: Any, seconds: Any, all_in_all: float
@@ -133,6 +135,7 @@ class PlannedCosts(ExchangeCosts):
         """Add an exchange with all its silos; see `ExchangeCosts.add`."""
         work, found = str(getattr(request, "work", request.kind)), {one.silo: one for one in headers}
         self.replies = [self._of(silo, found[self.stands[silo]], work) for silo in self.asked]
+        self.came |= {*self.asked}
         self.keeping |= {reply.silo for reply in self.replies if reply.keeps}
         request = request.model_copy(update={"cohort": list(self.asked)})
         super().add(request, self.replies, self.asked, seconds, all_in_all)
@@ -185,7 +188,8 @@ class PlannedCohort(ServerCohort):
 
 @dataclass(frozen=True)
 class PlayedRound:
-    """The bytes of one round, as the ledger of a training would count them, and of each message class."""
+    """The silos that one round asks, its bytes as the ledger of a training counts them, and those of each
+    message class."""
 
     silos: Sequence[int]
     sent: int
@@ -265,7 +269,9 @@ def _rounds_of(built: build.Built, folder: Path) -> Played:
         chosen.pass_time(drawn, exchange.names)
         server.round += 1
         most = max(costs.bytes_of_silo.values(), default=0)
-        played.rounds.append(PlayedRound(drawn, costs.bytes_sent, costs.bytes_received, most, costs.classes))
+        played.rounds.append(
+            PlayedRound(sorted(costs.came), costs.bytes_sent, costs.bytes_received, most, costs.classes)
+        )
         keeping |= costs.keeping
     return _kept(played, built, keeping)
 

@@ -20,7 +20,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mpifl.cli.doctor import scratch
-from mpifl.cli.plan.played_rounds import throwaway_site
+from mpifl.cli.plan.played_rounds import play, throwaway_site
 from mpifl.common import InputError, read_toml, write_atomic
 from mpifl.common.machine import tuning
 from mpifl.data.shards import AnySpec, read_any
@@ -29,7 +29,6 @@ from mpifl.run.folder import read_metrics
 from mpifl.run.job import Job, differing_keys, read_job
 from mpifl.silo.steps import steps_of
 from mpifl.training import agree, loop
-from mpifl.training.draw_cohort import drawn
 from mpifl.wings import wings_of
 from mpifl.wire import Transport
 from mpifl.wire.launching import world
@@ -190,12 +189,9 @@ def _found(
     peaks: Sequence[tuple[int, int, int]],
 ) -> SeenWorld:
     """Return what the trial took: rounds after the first one, and memory of all."""
-    sizes, later = [entry.examples["train"] for entry in spec.silos], records[1:]
-    steps = 0
-    for record in later:
-        round = int(record["round"]) - 1
-        silos = drawn(job.cohort, sizes, job.seed, round) if job.cohort.fraction < 1 else range(len(sizes))
-        steps += max(loads(job, spec, silos, transport.size, round).values(), default=0)
+    later, steps = records[1:], 0
+    for round, one in [*enumerate(play(job).rounds)][1:]:
+        steps += max(loads(job, spec, one.silos, transport.size, round).values(), default=0)
     trained = sum(one["seconds_training"] for one in later)
     spent = [one["seconds"] - one["seconds_training"] for one in later]
     scored = [one.get("seconds_evaluation", 0.0) for one in later]
