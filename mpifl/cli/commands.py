@@ -197,17 +197,24 @@ def doctor(
     code 1: there are some."""
     from mpifl.wire.launching import launcher
 
-    if (compile or profile) and (out or json or (compile and profile)):
-        raise InputError("--compile and --profile: each takes a job alone; leave other options out")
+    if (compile or profile) and (out or json):
+        raise InputError(
+            f"--{'compile' if compile else 'profile'}: takes a job alone; leave --out and --json out"
+        )
+    if compile and profile:
+        raise InputError("--profile: --compile is given, too; give one after the other")
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(abs(launcher.launch(ranks)))
+    if profile:
+        with imports.gc_frozen():
+            from mpifl.cli.plan import measure
+
+        return measure(target, profile)
     with imports.gc_frozen():
         from mpifl.cli.doctor import compile_steps, examine
 
     if compile:
         return compile_steps(target)
-    if profile:
-        return of_plan.measure(target, profile)
     raise typer.Exit(examine(target, out, json, timeout, ending.rank() == "0"))
 
 

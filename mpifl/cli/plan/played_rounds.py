@@ -303,7 +303,7 @@ def _limits(job: Job, algorithm: Algorithm) -> tuple[list[str], list[str]]:
     if job.evaluate.patience is not None or job.evaluate.stop_at_target:
         most.append("[evaluate] may end the training before its last round")
     missing = []
-    if algorithm.varied and not algorithm.architectures():
+    if algorithm.varied and not (algorithm.timed or algorithm.architectures()):
         missing.append("which vector a silo sends goes by losses: a few bytes for its name in each answer")
     if job.privacy is not None and not is_silo_level(job):
         missing.append("a budget.toml of a silo's own site: a number more in its answers")

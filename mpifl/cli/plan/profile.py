@@ -23,6 +23,7 @@ from mpifl.cli.doctor import scratch
 from mpifl.cli.plan.played_rounds import play, throwaway_site
 from mpifl.common import InputError, read_toml, write_atomic
 from mpifl.common.machine import tuning
+from mpifl.data.hdf5 import start_parser
 from mpifl.data.shards import AnySpec, read_any
 from mpifl.exchange.server_side import place
 from mpifl.run.folder import read_metrics
@@ -88,7 +89,8 @@ def read_profile(path: Path, job: Job) -> Profile:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "job"
-        what = f"{where} = {first['input']!r:.60}: {first['msg']}"
+        given = "" if first["type"] == "missing" else f" = {first['input']!r:.60}"
+        what = f"{where}{given}: {first['msg']}"
         raise InputError(f"{path}: {what}; measure by mpifl doctor JOB --profile FILE") from None
     if others := differing_keys(job, measured, FREE):
         what = f"was measured with another {', '.join(others[:3])}; measure this job"
@@ -120,7 +122,10 @@ def measure(path: Path | None, file: Path) -> None:
     """
     if path is None or path.is_dir():
         raise InputError("--profile: name the job that is to be measured: mpifl doctor JOB --profile FILE")
+    start_parser()  # as a training does, and all that bears on memory
     transport = world()
+    if transport.rank in transport.workers:
+        tuning.keep_all_memory()
     with scratch(transport.is_server) as run, throwaway_site():
         told = agree(transport, lambda: {"job": _trial(path, file).model_dump_json(exclude_none=True)})
         job = Job.model_validate_json(told["job"])
