@@ -1,6 +1,5 @@
 """Arguments and options of several commands, and writing of the files that options name."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -31,6 +30,9 @@ Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Chan
 Out = Annotated[Path | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME by default.")]
 Ranks = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Start so many ranks by the MPI's mpirun.")
+]
+Measured = Annotated[
+    Path | None, typer.Option("--profile", metavar="FILE", help="Of mpifl doctor JOB --profile FILE.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")]
 Elsewhere = Annotated[
@@ -77,20 +79,6 @@ def write_text(option: str, path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
     except OSError as error:
         raise InputError(f"{option} {path}: cannot be written ({error.strerror})") from None
-
-
-def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; its first column holds names, the others numbers."""
-    from rich.table import Table
-
-    from mpifl.report.observers import wide_console
-
-    table = Table(title=title, title_justify="left")
-    for nth, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if nth else "left")
-    for row in rows:
-        table.add_row(*row)
-    wide_console().print(table)
 
 
 def which_model(last: bool, initial: bool) -> bool | Literal["initial"]:

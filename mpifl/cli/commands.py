@@ -19,7 +19,6 @@ from mpifl.cli import (
     look_commands,
     model_commands,
     new_command as of_new,
-    plan as of_plan,
     privacy_command as of_privacy,
     sites_commands,
 )
@@ -127,8 +126,7 @@ app.command()(sites_commands.consent)
 app.command()(sites_commands.join)
 app.command()(job_commands.check)
 app.command()(job_commands.submit)
-app.command()(of_plan.plan)
-app.command()(of_plan.bill)
+app.command()(job_commands.plan)
 app.command()(model_commands.evaluate)
 app.command()(model_commands.predict)
 app.command()(model_commands.generate)
@@ -139,6 +137,7 @@ app.command()(model_commands.baseline)
 app.command()(look_commands.watch)
 app.command()(look_commands.report)
 app.command()(look_commands.compare)
+app.command()(look_commands.bill)
 app.command()(look_commands.coefficients)
 
 

@@ -1,14 +1,15 @@
-"""The commands that look at a job before its ranks start: `check` and `submit`."""
+"""The commands that look at a job before its ranks start: `check`, `plan` and `submit`."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mpifl.cli import ending
-from mpifl.cli.command_options import DryRun, Elsewhere, JobFile, Out, Set
+from mpifl.cli.command_options import DryRun, Elsewhere, JobFile, Measured, Out, Set, write_text
 from mpifl.cli.slurm import slurm_options as slurm
 from mpifl.common import InputError
 
@@ -52,6 +53,24 @@ def check_first(
         return check_beforehand(job, overrides, run, resume, force)
     for note in check_whole(job, overrides, run, resume, force, elsewhere).notes:
         typer.echo(note, err=True)
+
+
+def plan(
+    job: JobFile,
+    set_: Set = [],  # noqa: B006
+    profile: Measured = None,
+    ranks: Annotated[int | None, typer.Option(min=1, help="Of the profile's worlds that of so many.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="The same by nodes.")] = None,
+    out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures.")] = None,
+) -> None:
+    """Print what a job will move and keep, without MPI and without training: bytes, checkpoints, epsilon.
+    With --profile also time and memory."""
+    from mpifl.cli.plan import planned, show_plan
+
+    figures = planned(job, tuple(set_), profile, ranks, nodes)
+    show_plan(figures)
+    if out is not None:
+        write_text("--json", out, json.dumps(figures, indent=2) + "\n")
 
 
 def submit(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpifl.cli.command_options import Set, print_table, write_text
+from mpifl.cli.command_options import Set, write_text
 from mpifl.common import InputError
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict
         [p.name, f"{p.examples:,}", f"{p.rate:.4g}", f"{p.steps:,}", f"{p.noise:g}", f"{end:.4f}"]
         for p, end in zip(planned, ends, strict=True)
     ]
-    print_table(title, headings, rows)
-    print_table(
+    _print(title, headings, rows)
+    _print(
         "the largest by round", ["rounds", "epsilon"], [[f"{n:,}", f"{e:.4f}"] for n, e in by_round.items()]
     )
     if note := group_note(Path(job.shards), spec):
@@ -112,7 +112,7 @@ def _at_site(job: Job, spec: AnySpec, planned: Sequence[SiloPlan]) -> dict[str, 
         ]
         for one, epsilon, n in zip(found, left, rounds, strict=True)
     ]
-    print_table(f"{site.folder}: {says}", heads, rows)
+    _print(f"{site.folder}: {says}", heads, rows)
     if told:
         print(told)
     silos = [
@@ -138,8 +138,8 @@ def _of_silos(job: Job, spec: AnySpec) -> dict[str, Any]:
     headings = ["silos", "a round expects", "q", "noise z", "parameters", "noise / clip of the mean"]
     row = [f"{silos:,}", f"{one.expected:g}", f"{one.rate:.4g}", f"{one.noise:g}", f"{parameters:,}"]
     row += [f"{figures['noise_by_clip']:.3g}"]
-    print_table(f"{title} {job.privacy.accountant}", headings, [row])
-    print_table("by round", ["rounds", "epsilon"], [[f"{n:,}", f"{e:.4f}"] for n, e in by_round.items()])
+    _print(f"{title} {job.privacy.accountant}", headings, [row])
+    _print("by round", ["rounds", "epsilon"], [[f"{n:,}", f"{e:.4f}"] for n, e in by_round.items()])
     return {"delta": job.privacy.delta, **figures, "epsilon": {str(n): e for n, e in by_round.items()}}
 
 
@@ -166,7 +166,11 @@ def _of_ledger(delta: float | None) -> dict[str, Any]:
         spent[f"{silo} {shard[:12]}"] = (len(entries), epsilon_of(steps, wanted))
     budget = f", of {site.budget.epsilon:g} at {site.budget.delta:g}" if site.budget else ""
     rows = [[name, f"{answers:,}", f"{epsilon:.4f}"] for name, (answers, epsilon) in spent.items()]
-    print_table(
-        f"{site.folder}: epsilon spent at delta {wanted:g}{budget}", ["silo", "answers", "epsilon"], rows
-    )
+    _print(f"{site.folder}: epsilon spent at delta {wanted:g}{budget}", ["silo", "answers", "epsilon"], rows)
     return {"delta": wanted, "silos": {name: {"answers": n, "epsilon": e} for name, (n, e) in spent.items()}}
+
+
+def _print(title: str, headings: list[str], rows: list[list[str]]) -> None:
+    from mpifl.report.observers import print_table
+
+    print_table(title, headings, rows)

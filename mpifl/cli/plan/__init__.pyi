@@ -3,10 +3,6 @@ from .bill import (
     bill_of as bill_of,
     show_bill as show_bill,
 )
-from .plan_commands import (
-    bill as bill,
-    plan as plan,
-)
 from .planned_job import (
     asked_by as asked_by,
     planned as planned,

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mpifl.cli.command_options import print_table
 from mpifl.cli.plan.planned_job import planned
 from mpifl.common import InputError
+from mpifl.report.observers import print_table
 from mpifl.run.folder import read_environment, read_metrics
 
 POWERCAP = Path("/sys/class/powercap")

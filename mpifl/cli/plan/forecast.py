@@ -46,6 +46,7 @@ def forecast(job: Job, spec: AnySpec, played: Played, seen: SeenWorld) -> dict[s
         "server_bytes": seen.server_bytes + (worker if seen.ranks == 1 else 0),
         "worker_bytes": seen.worker_bytes + worker,
         "node_bytes": node,
+        "memory_at_least": job.build_algorithm().timed,
         "sbatch": {"time": f"{minutes // 60}:{minutes % 60:02d}:00", "mem": f"{megabytes}M"},
     }
 
@@ -70,11 +71,12 @@ def told(figures: dict[str, Any]) -> Sequence[str]:
     spent = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())
     asks = figures["sbatch"]
     world = f"{figures['ranks']} ranks on {figures['nodes']} node{'s' * (figures['nodes'] > 1)}"
+    least = "at least " * figures["memory_at_least"]
     return [
         f"measured on {world}: a round {min(rounds):.3g} to {max(rounds):.3g} s, "
         f"in all {figures['seconds']:.1f} s ({spent})",
-        f"memory, peak: server {megabytes['server']:.0f} MB, a worker {megabytes['worker']:.0f} MB, "
-        f"a node {megabytes['node']:.0f} MB",
+        f"memory, {least}at its peak: server {megabytes['server']:.0f} MB, "
+        f"a worker {megabytes['worker']:.0f} MB, a node {megabytes['node']:.0f} MB",
         f"sbatch --nodes={figures['nodes']} --time={asks['time']} --mem={asks['mem']}"
         f"   (time: {TIME_MARGIN:g} times the seconds, and {SAVING} s to save; "
         f"memory: {MEMORY_MARGIN:g} times a node's)",

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpifl.cli.command_options import print_table
 from mpifl.cli.plan.forecast import forecast, told
 from mpifl.cli.plan.played_rounds import MessageClass, Played, play
 from mpifl.cli.plan.profile import read_profile, seen
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
+from mpifl.report.observers import print_table
 from mpifl.report.runs import units
 from mpifl.run.folder import checkpoint
 from mpifl.run.job import Job, is_silo_level, read_job

@@ -20,7 +20,8 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mpifl.cli.doctor import scratch
-from mpifl.cli.plan.played_rounds import play, throwaway_site
+from mpifl.cli.plan.played_rounds import play
+from mpifl.cli.plan.untrained import throwaway_site
 from mpifl.common import InputError, read_toml, write_atomic
 from mpifl.common.machine import tuning
 from mpifl.data.hdf5 import start_parser
@@ -177,13 +178,19 @@ def _peaks(transport: Transport) -> list[tuple[int, int, int]]:
 
 
 def _peak() -> tuple[int, int]:
-    """Return the most memory that this process has had, and that processes have that parse files for it."""
-    most, helpers = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, 0
+    """Return the most memory that this process has had, and that processes have had that parse files for it.
+
+    `getrusage` would tell that of the process that started this one, if it had more.
+    """
     with contextlib.suppress(OSError):
-        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-            lines = Path(f"/proc/{child}/status").read_text().splitlines()
-            helpers += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-    return most, helpers
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        return _most_of("self"), sum(map(_most_of, children))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, 0
+
+
+def _most_of(process: str) -> int:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def _found(
