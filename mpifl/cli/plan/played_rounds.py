@@ -155,11 +155,12 @@ def play(job: Job) -> Played:
     if job.split is not None:
         what = "lines of a split network hold rows of its examples, and are not planned"
         raise InputError(f"[split]: {what}; train one round, and look at its metrics.jsonl")
+    changed: dict[str, Any] = {"device": "cpu"}
+    if job.security is not None:  # one rank is one party
+        changed["security"] = job.security.model_copy(update={"least": 1})
     with throwaway_site() as folder:
-        with_plan = build.build(
-            job.model_copy(update={"device": "cpu"}), folder / "run", (), False, alone(),
-            wings_of=lambda job: [*wings_of(job), Untrained(job)],
-        )  # fmt: skip
+        run, wings = folder / "run", lambda job: [*wings_of(job), Untrained(job)]
+        with_plan = build.build(job.model_copy(update=changed), run, (), False, alone(), wings_of=wings)
         try:
             return _rounds_of(with_plan, folder)
         except RoundLost as lost:
