@@ -31,6 +31,9 @@ Out = Annotated[Path | None, typer.Option(metavar="RUN", help="The run folder; r
 Ranks = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Start so many ranks by the MPI's mpirun.")
 ]
+Measured = Annotated[
+    Path | None, typer.Option("--profile", metavar="FILE", help="Of mpifl doctor JOB --profile FILE.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")]
 Elsewhere = Annotated[
     bool, typer.Option("--shards-elsewhere", help="The ranks' machines have the shards: look for none here.")

@@ -126,6 +126,7 @@ app.command()(sites_commands.consent)
 app.command()(sites_commands.join)
 app.command()(job_commands.check)
 app.command()(job_commands.submit)
+app.command()(job_commands.plan)
 app.command()(model_commands.evaluate)
 app.command()(model_commands.predict)
 app.command()(model_commands.generate)
@@ -136,6 +137,7 @@ app.command()(model_commands.baseline)
 app.command()(look_commands.watch)
 app.command()(look_commands.report)
 app.command()(look_commands.compare)
+app.command()(look_commands.bill)
 app.command()(look_commands.coefficients)
 
 
@@ -186,15 +188,27 @@ def doctor(
     compile: Annotated[
         bool, typer.Option("--compile", help="Compile the job's local steps on all nodes, and no more.")
     ] = False,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measure three rounds of the job, and no more.")
+    ] = None,
 ) -> None:
     """Look for problems that would hurt a training here, on all ranks that --ranks or mpirun starts. Exit
     code 1: there are some."""
     from mpifl.wire.launching import launcher
 
-    if compile and (out or json):
-        raise InputError("--compile: takes a job alone; leave --out and --json out")
+    if (compile or profile) and (out or json):
+        raise InputError(
+            f"--{'compile' if compile else 'profile'}: takes a job alone; leave --out and --json out"
+        )
+    if compile and profile:
+        raise InputError("--profile: --compile is given, too; give one after the other")
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(abs(launcher.launch(ranks)))
+    if profile:
+        with imports.gc_frozen():
+            from mpifl.cli.plan import measure
+
+        return measure(target, profile)
     with imports.gc_frozen():
         from mpifl.cli.doctor import compile_steps, examine
 

@@ -1,15 +1,17 @@
-"""The commands that look at a job before its ranks start: `check` and `submit`."""
+"""The commands that look at a job before its ranks start: `check`, `plan` and `submit`."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mpifl.cli import ending
-from mpifl.cli.command_options import DryRun, Elsewhere, JobFile, Out, Set
+from mpifl.cli.command_options import DryRun, Elsewhere, JobFile, Measured, Out, Set, write_text
 from mpifl.cli.slurm import slurm_options as slurm
+from mpifl.common import InputError
 
 
 def check(
@@ -53,12 +55,30 @@ def check_first(
         typer.echo(note, err=True)
 
 
+def plan(
+    job: JobFile,
+    set_: Set = [],  # noqa: B006
+    profile: Measured = None,
+    ranks: Annotated[int | None, typer.Option(min=1, help="Of the profile's worlds that of so many.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="The same by nodes.")] = None,
+    out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures.")] = None,
+) -> None:
+    """Print what a job will move and keep, without MPI and without training: bytes, checkpoints, epsilon.
+    With --profile also time and memory."""
+    from mpifl.cli.plan import planned, show_plan
+
+    figures = planned(job, tuple(set_), profile, ranks, nodes)
+    show_plan(figures)
+    if out is not None:
+        write_text("--json", out, json.dumps(figures, indent=2) + "\n")
+
+
 def submit(
     job: JobFile,
     words: slurm.Words = [],  # noqa: B006
     set_: Set = [],  # noqa: B006
     out: Out = None,
-    nodes: slurm.Nodes = 1,
+    nodes: slurm.Nodes = None,
     ranks: slurm.Tasks = None,
     gpus_per_node: slurm.Gpus = 0,
     cpus_per_task: slurm.Cpus = None,
@@ -78,13 +98,16 @@ def submit(
     elsewhere: Elsewhere = False,
     sweep: slurm.Sweep = False,
     at_once: slurm.AtOnce = None,
+    plan: slurm.ByPlan = None,
 ) -> None:
     """Train as a SLURM job that queues itself again until it is done; with --sweep, as an array of them."""
     from mpifl.cli.slurm import SlurmOptions, submit_job
 
+    if plan is not None:
+        ranks, nodes, time, mem = _by_plan(plan, job, set_, (ranks, nodes, time, mem), sweep=sweep)
     asked = {"mem": mem, "qos": qos, "constraint": constraint, "gres": gres, "exclusive": exclusive or None}
     wishes = SlurmOptions(
-        *(nodes, ranks, gpus_per_node, cpus_per_task, time, partition),
+        *(nodes or 1, ranks, gpus_per_node, cpus_per_task, time, partition),
         account=account,
         launcher=launcher,
         elsewhere=elsewhere,
@@ -95,3 +118,22 @@ def submit(
     )
     usual = f"{job.stem}-sweep" if sweep else job.stem
     submit_job(job, out or Path("runs") / usual, tuple(set_), wishes, dry_run, force)
+
+
+Asked = tuple[int | None, int | None, str | None, str | None]
+"""Ranks, nodes, --time and --mem; None leaves one to the plan."""
+
+
+def _by_plan(plan: Path, job: Path, overrides: list[str], given: Asked, *, sweep: bool) -> Asked:
+    """Return what SLURM is asked for: what is given, and else what a plan says.
+
+    Raises:
+        InputError: the plan does not fit the job, or what is given.
+    """
+    from mpifl.cli.plan import asked_by
+
+    if sweep:
+        raise InputError("--plan: is of one job, and a sweep's runs differ; give --time and --mem for all")
+    ranks, nodes, time, mem = given
+    found = asked_by(plan, job, overrides, ranks, nodes)
+    return found["ranks"], found["nodes"], time or found["sbatch"]["time"], mem or found["sbatch"]["mem"]

@@ -1,7 +1,8 @@
-"""The commands that look at runs: `watch`, `report`, `compare` and `coefficients`."""
+"""The commands that look at runs: `watch`, `report`, `compare`, `bill` and `coefficients`."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from mpifl.cli import completing, ending
-from mpifl.cli.command_options import Run
+from mpifl.cli.command_options import Measured, Run, write_text
 from mpifl.common import InputError
 
 if TYPE_CHECKING:
@@ -151,3 +152,18 @@ def coefficients(
     from mpifl.report.terminal import show_coefficients
 
     show_coefficients(run, csv)
+
+
+def bill(
+    run: Run,
+    profile: Measured = None,
+    out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures.")] = None,
+) -> None:
+    """Hold what a run has moved and taken against its plan: bytes, seconds, memory."""
+    from mpifl.cli.plan import bill_of, show_bill
+
+    lines, notes = bill_of(run, profile)
+    show_bill(run, lines, notes)
+    if out is not None:
+        told = {"lines": [one._asdict() for one in lines], "notes": notes}
+        write_text("--json", out, json.dumps(told, indent=2) + "\n")

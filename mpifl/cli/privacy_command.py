@@ -171,13 +171,6 @@ def _of_ledger(delta: float | None) -> dict[str, Any]:
 
 
 def _print(title: str, headings: list[str], rows: list[list[str]]) -> None:
-    from rich.table import Table
+    from mpifl.report.observers import print_table
 
-    from mpifl.report.observers import wide_console
-
-    table = Table(title=title, title_justify="left")
-    for nth, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if nth else "left")
-    for row in rows:
-        table.add_row(*row)
-    wide_console().print(table)
+    print_table(title, headings, rows)

@@ -9,6 +9,9 @@ from . import (
 from .beforehand import (
     models_of as models_of,
 )
+from .best import (
+    BestModel as BestModel,
+)
 from .devices import (
     device_name as device_name,
     device_of as device_of,
@@ -20,8 +23,10 @@ from .devices import (
 )
 from .draw_cohort import (
     Coins as Coins,
+    Selector as Selector,
     check_clock as check_clock,
     drawn as drawn,
+    round_clock as round_clock,
 )
 from .hosting import (
     BOTTOMS as BOTTOMS,

@@ -27,7 +27,7 @@ PATIENCE, COMPILING = 120.0, 300.0
 """Seconds after which a training hangs, and one that may have to wait for a compiler."""
 TRAINED, REFUSED, LOST, STOPPED, FAILED, HUNG = "trained", "refused", "lost", "stopped", "failed", "hung"
 _COSTS = re.compile(
-    r"time|seconds|rank_seconds|examples_per_second|tokens_per_second|wire_|bytes_received|bytes_of_silo_max|server_rss_mb|parties|train_seconds"
+    r"time|seconds|rank_seconds|examples_per_second|tokens_per_second|wire_|server_rss_mb|parties|train_seconds"
 )
 """Figures of a round that may differ from run to run."""
 

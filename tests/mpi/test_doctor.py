@@ -10,6 +10,7 @@ import pytest
 from conftest import ranks
 
 from mpifl.cli.doctor.condition import Condition
+from mpifl.cli.plan.planned_job import planned
 
 ABSENT = """
 import os, sys, time
@@ -216,6 +217,42 @@ def test_what_the_doctor_cannot_compile_is_one_line(tmp_path: Path, words: list[
     assert [path.name for path in tmp_path.iterdir()] == ["job.toml"]
 
 
+MEASURED = """
+name = "measured"
+shards = "{shards}"
+rounds = 40
+
+[model]
+name = "logreg"
+
+[algorithm]
+name = "scaffold"
+
+[local]
+batch_size = 50
+
+[checkpoint]
+every = 10
+"""
+
+
+def test_the_doctor_measures_a_job_and_a_plan_goes_by_it(tmp_path: Path, digits: Path) -> None:
+    job, profile = tmp_path / "job.toml", tmp_path / "profile.toml"
+    job.write_text(MEASURED.format(shards=digits / "digits"))
+    done = ranks(3, "-m", "mpifl", "doctor", job, "--profile", profile, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == f"{profile}: 3 ranks on 1 nodes are measured\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"job.toml", "profile.toml"}
+    found = planned(job, profile=profile, ranks=3)["forecast"]
+    assert len(found["round_seconds"]) == 40
+    assert all(seconds > 0 for seconds in (*found["round_seconds"], *found["of_it"].values()))
+    each = 50 << 20, 2 << 30  # what a process with torch has
+    assert each[0] < min(found["server_bytes"], found["worker_bytes"]) < each[1]
+    assert found["node_bytes"] > found["server_bytes"] + found["worker_bytes"]
+    refused = ranks(1, "-m", "mpifl", "doctor", job, "--profile", profile, "--json", "x", cwd=tmp_path)
+    assert refused.stderr == "error: --profile: takes a job alone; leave --out and --json out\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_training_loads_what_the_doctor_has_compiled(tmp_path: Path, digits: Path, n: int) -> None:
@@ -227,4 +264,4 @@ def test_a_training_loads_what_the_doctor_has_compiled(tmp_path: Path, digits: P
     assert done.returncode == 0, done.stderr
     assert "compil" not in done.stderr
     assert list(tmp_path.glob("cache/mpifl/*.pt2")) == kept
-    assert not list(tmp_path.glob(".compile-*"))
+    assert not list(tmp_path.glob(".trial-*"))

@@ -3,6 +3,7 @@ from . import (
 )
 from .compiling import (
     compile_steps as compile_steps,
+    scratch as scratch,
 )
 from .examination import (
     examine as examine,

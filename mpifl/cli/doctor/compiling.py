@@ -37,7 +37,7 @@ def compile_steps(path: Path | None) -> None:
         InputError: the file is not a job, or the job compiles nothing.
     """
     began, transport = time.perf_counter(), world()
-    with _scratch(transport.is_server) as folder:
+    with scratch(transport.is_server) as folder:
         told = agree(transport, lambda: {"job": _short(path).model_dump_json(exclude_none=True)})
         with tuning.subnormals_as_zero():
             loop.train(Job.model_validate_json(told["job"]), folder, (), False, transport, wings_of=wings_of)
@@ -47,12 +47,12 @@ def compile_steps(path: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def _scratch(is_server: bool) -> Iterator[Path]:
+def scratch(is_server: bool) -> Iterator[Path]:
     """Give a run folder that is removed at the end; the server's folder counts.
 
     It is in the current folder, where all nodes look for runs.
     """
-    folder = Path(tempfile.mkdtemp(prefix=".compile-", dir=Path())) if is_server else Path()
+    folder = Path(tempfile.mkdtemp(prefix=".trial-", dir=Path())) if is_server else Path()
     try:
         yield folder / "run"
     finally:

@@ -1,5 +1,6 @@
 """The options of `submit` that ask SLURM for something."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -7,7 +8,7 @@ import typer
 Words = Annotated[
     list[str], typer.Argument(metavar="[-- --KEY=VALUE ...]", help="Further options of sbatch, after --.")
 ]
-Nodes = Annotated[int, typer.Option(min=1)]
+Nodes = Annotated[int | None, typer.Option(min=1, help="By default 1.")]
 Tasks = Annotated[
     int | None, typer.Option("--ranks", "--ntasks", min=1, help="By default a worker a silo, and the server.")
 ]
@@ -21,6 +22,10 @@ Exclusive = Annotated[bool, typer.Option("--exclusive", help="Share the nodes wi
 MailType = Annotated[str | None, typer.Option(help="When SLURM writes a mail: END,FAIL.")]
 Dependency = Annotated[str | None, typer.Option(help="What must end before: afterok:4711.")]
 Launcher = Annotated[str, typer.Option(help="auto, srun or mpirun.")]
+ByPlan = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="FILE", help="A profile, or plan --json: its ranks, --time and --mem."),
+]
 Sweep = Annotated[
     bool, typer.Option("--sweep", help="--set KEY=A,B: each run of the grid is a task of a job array.")
 ]

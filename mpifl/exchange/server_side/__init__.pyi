@@ -12,6 +12,8 @@ from .cohort import (
 )
 from .costs import (
     ExchangeCosts as ExchangeCosts,
+    size_of_reply as size_of_reply,
+    size_of_request as size_of_request,
 )
 from .faults import (
     Judge as Judge,

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from mpifl.data.shards import ShardEntry, VerticalEntry
 from mpifl.sums import Combined, updates_of
-from mpifl.wire import DTYPES, Header, Reply, Request
+from mpifl.wire import DTYPES, Header, Message, Reply, Request
 
 RANKS_SHOWN = 64
 """Workers whose seconds are kept one by one."""
+NUMBER = 8
+"""Bytes of a number that is measured or learned."""
+MORE_DIGITS = NUMBER - len("0.0")
+"""What such a number takes beyond the 0.0 that stands for it in a record."""
 
 
 @dataclass
@@ -114,11 +119,9 @@ class ExchangeCosts:
         self.bytes_of_silo.update({silo: heard.get(silo, 0) + said.get(silo, 0) for silo in {*heard, *said}})
 
     def _add_bytes(self, request: Request, headers: Sequence[Reply], accepted: Collection[int]) -> None:
-        down = _size_of_request(request)
-        up = {header.silo: len(header.encode()) for header in headers}
+        down = size_of_request(request).whole
+        up = {header.silo: size_of_reply(header, header.silo in accepted).whole for header in headers}
         for header in updates_of(headers):
-            if header.silo in accepted:
-                up[header.silo] += _size(header)
             self.examples_trained += header.seen
             self.seen_of_silo[header.silo] += header.seen
             if header.losses and header.silo in accepted:
@@ -138,16 +141,50 @@ class ExchangeCosts:
         self.seconds_communication += all_in_all - slowest
 
 
-def _size_of_request(request: Request) -> int:
+class Size(NamedTuple):
+    """The bytes of one message on a wire, by its two classes."""
+
+    record: int
+    vectors: int
+
+    @property
+    def whole(self) -> int:
+        """Both together."""
+        return self.record + self.vectors
+
+
+def size_of_request(request: Request) -> Size:
     """Return how many bytes a request takes on a wire.
 
-    Fields that depend on the ranks, or on whether a run was resumed, are not counted.
+    Fields that depend on the ranks, or on whether a run was resumed, are not counted. A number with a
+    fraction counts as its 8 bytes, whatever its digits: so the size does not depend on what was learned.
     """
-    counted = request.model_copy(update={"serial": 0, "direct": False, "resting": None, "assignment": {}})
-    return len(counted.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
+    told: dict[str, Any] = {"serial": 0, "direct": False, "resting": None, "assignment": {}}
+    measured = {k: v for k, v in getattr(request, "scalars", {}).items() if isinstance(v, float)}
+    if measured:
+        told["scalars"] = {**getattr(request, "scalars", {}), **dict.fromkeys(measured, 0.0)}
+    vectors = sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
+    return Size(_length(request, told) + len(measured) * MORE_DIGITS, vectors)
 
 
-def _size(header: Header) -> int:
-    """Return how many bytes a silo's vectors take on a wire: as float32, or as a codec's payloads."""
-    vectors = header.vectors.values()
-    return sum(4 * vector.length if vector.bytes is None else vector.bytes for vector in vectors)
+def size_of_reply(reply: Reply, accepted: bool) -> Size:
+    """Return how many bytes a silo's reply takes on a wire; its vectors travel only if it is accepted.
+
+    Vectors are float32, or a codec's payloads. As in requests, what is measured (times, losses, counts,
+    windows) counts by its number of entries and not by its digits.
+    """
+    told: dict[str, Any] = {"seconds": 0.0}
+    if not isinstance(reply, Header) or reply.fault is not None:
+        return Size(_length(reply, told), 0)
+    numbers = [name for name, value in reply.scalars.items() if not isinstance(value, str)]
+    vectors = {name: one.model_copy(update={"window": None}) for name, one in reply.vectors.items()}
+    told |= {"seen": 0, "losses": [], "vectors": vectors}
+    told["scalars"] = {**reply.scalars, **dict.fromkeys(numbers, 0.0)}
+    record = _length(reply, told) + len(numbers) * MORE_DIGITS + len(reply.losses) * NUMBER
+    sizes = (4 * one.length if one.bytes is None else one.bytes for one in reply.vectors.values())
+    return Size(record, sum(sizes) if accepted else 0)
+
+
+def _length(record: Message, told: Mapping[str, Any]) -> int:
+    """Return the bytes of a record in which some fields have other values."""
+    return len(record.model_copy(update=dict(told)).encode())

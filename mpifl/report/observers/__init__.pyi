@@ -9,6 +9,7 @@ from .console import (
     PLAIN as PLAIN,
     figures_of as figures_of,
     on_terminal as on_terminal,
+    print_table as print_table,
     wide_console as wide_console,
 )
 from .observer import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 from mpifl.common import Names
 from mpifl.learning.metrics import ACCURACY, MetricInfo
@@ -209,3 +211,13 @@ def wide_console() -> Terminal:
     """
     width = None if on_terminal() else 300
     return Terminal(width=width, force_terminal=None if width is None else False, **PLAIN)
+
+
+def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; its first column holds names, the others numbers."""
+    table = Table(title=title, title_justify="left")
+    for nth, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if nth else "left")
+    for row in rows:
+        table.add_row(*row)
+    wide_console().print(table)

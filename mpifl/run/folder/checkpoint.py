@@ -101,10 +101,14 @@ def commit(run: Path, round: int, server: str, silos: Mapping[int, str]) -> None
         server: The sha256 of the server's file.
         silos: The sha256 of each silo's file, for silos that have one.
     """
+    write_atomic(round_folder(run, round) / "checkpoint.json", description(round, server, silos))
+
+
+def description(round: int, server: str, silos: Mapping[int, str]) -> bytes:
+    """Return the content of a `checkpoint.json`; see `commit`."""
     of_silos = {str(k): silos[k] for k in sorted(silos)}
     body = {"version": VERSION, "round": round, "server": server, "silos": of_silos}
-    content = json.dumps({**body, "sha256": _digest(body)}, indent=1).encode() + b"\n"
-    write_atomic(round_folder(run, round) / "checkpoint.json", content)
+    return json.dumps({**body, "sha256": _digest(body)}, indent=1).encode() + b"\n"
 
 
 def read(

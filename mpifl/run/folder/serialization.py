@@ -31,6 +31,11 @@ def packed(state: Mapping[str, Any]) -> bytes:
     return b"".join(_safetensors(*_split(state)))
 
 
+def size_of(state: Mapping[str, Any]) -> int:
+    """Return how many bytes `write_state` would write."""
+    return sum(memoryview(piece).nbytes for piece in _safetensors(*_split(state)))
+
+
 def pack(state: Mapping[str, Any], empty: Callable[[int, torch.dtype], Tensor]) -> Tensor:
     """Return the bytes that `write_state` would write, as a vector.
 
@@ -38,10 +43,9 @@ def pack(state: Mapping[str, Any], empty: Callable[[int, torch.dtype], Tensor]) 
         state: Tensors and numbers by name.
         empty: Returns an uninitialized vector of a given length and dtype.
     """
-    pieces = list(_safetensors(*_split(state)))
-    packed = empty(sum(memoryview(piece).nbytes for piece in pieces), torch.uint8)
+    packed = empty(size_of(state), torch.uint8)
     into, end = memoryview(packed.numpy().data), 0
-    for piece in pieces:
+    for piece in _safetensors(*_split(state)):
         start, end = end, end + memoryview(piece).nbytes
         into[start:end] = memoryview(piece).cast("B")
     return packed

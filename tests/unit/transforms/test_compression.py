@@ -15,6 +15,7 @@ from mpifl.algorithms.fsvrg import FSVRG
 from mpifl.algorithms.scaffold import Scaffold
 from mpifl.algorithms.server import Server
 from mpifl.common.errors import InputError, RoundLost
+from mpifl.exchange.server_side.costs import ExchangeCosts
 from mpifl.run.job.tables.cohort_table import CohortTable
 from mpifl.run.job.tables.transform_tables import CompressionSettings
 from mpifl.silo.parameters.flat_model import FlatModel
@@ -23,6 +24,8 @@ from mpifl.transforms.running_statistics import RunningStatistics
 from mpifl.wings.compression.codecs import QSGD, Cast, TopK
 from mpifl.wings.compression.compression_wing import codec_of, compression_of
 from mpifl.wings.compression.payloads import Compression
+from mpifl.wire.messages import Header, VectorHeader
+from mpifl.wire.requests import Compute
 from mpifl.wire.update import Uniform, Update, uniform
 
 LOCAL = LocalTraining(lr=0.1, batch_size=10, epochs=1)
@@ -322,6 +325,19 @@ def test_bytes_are_those_of_the_payloads_and_of_the_records(run, settings, up, d
     assert sum(ledger.bytes_of_silo.values()) == ledger.bytes_sent + ledger.bytes_received
     assert ledger.bytes_of_silo.keys() == {0, 1, 2}
     assert max(ledger.bytes_of_silo.values()) < ledger.bytes_of_silo[0] + 10
+
+
+def test_bytes_depend_neither_on_the_clock_nor_on_what_was_learned():
+    """So that two runs of a job move the same bytes, and a plan can tell them."""
+    found = []
+    for seconds, loss, window, mu in ((0.5, 2.0, None, 1.0), (0.123456789, 0.6931471805599453, -12, 1 / 3)):
+        ledger, of = ExchangeCosts(), VectorHeader(length=9, window=window)
+        request = Compute(work="train", cohort=[0], scalars={"mu": mu, "k": 3, "name": "x"})
+        header = Header(silo=0, seconds=seconds, weight=4.0, vectors={"delta": of}, seen=int(9 * loss))
+        header = header.model_copy(update={"scalars": {"train_loss": loss}, "losses": [loss, None]})
+        ledger.add(request, [header], [0], {}, seconds)
+        found.append((ledger.bytes_sent, ledger.bytes_received, dict(ledger.bytes_of_silo)))
+    assert found[0] == found[1]
 
 
 def test_an_update_beyond_the_codecs_range_is_its_silos_fault(run):

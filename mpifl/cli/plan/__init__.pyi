@@ -1,0 +1,17 @@
+from .bill import (
+    BillLine as BillLine,
+    bill_of as bill_of,
+    show_bill as show_bill,
+)
+from .planned_job import (
+    asked_by as asked_by,
+    planned as planned,
+    show_plan as show_plan,
+)
+from .played_rounds import (
+    Played as Played,
+    play as play,
+)
+from .profile import (
+    measure as measure,
+)

@@ -1,0 +1,111 @@
+"""What a run has taken, beside what its plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mpifl.cli.plan.planned_job import planned
+from mpifl.common import InputError
+from mpifl.report.observers import print_table
+from mpifl.run.folder import read_environment, read_metrics
+
+POWERCAP = Path("/sys/class/powercap")
+BYTES = {"bytes_sent": "bytes, server to silos", "bytes_received": "bytes, silos to server"}
+SECONDS = {"seconds": "rounds", "seconds_evaluation": "evaluations", "seconds_checkpoint": "checkpoints"}
+
+
+class BillLine(NamedTuple):
+    """One thing that a run has taken: planned, and found; None where it is not known."""
+
+    what: str
+    planned: float | None
+    found: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """How much was found for each that was planned."""
+        known = self.planned and self.found is not None
+        return self.found / self.planned if known and self.found is not None and self.planned else None
+
+
+def bill_of(run: Path, profile: Path | None) -> tuple[list[BillLine], list[str]]:
+    """Return what a run has taken beside its plan, and what the user must know to read it.
+
+    Raises:
+        InputError: the folder holds no run, its job cannot be planned any more, or the profile does not fit.
+    """
+    if not (run / "job.toml").exists():
+        raise InputError(f"{run}: holds no run; name the folder that `mpifl train --out` wrote")
+    records, told = read_metrics(run), read_environment(run).get("ranks", {})
+    if not records:
+        raise InputError(f"{run}: no round is done yet, so there is nothing to bill")
+    ranks = max(map(int, told), default=0) + 1
+    figures = planned(run / "job.toml", (), profile, ranks if profile else None)
+    rounds = figures["rounds"][: len(records)]
+    lines = [
+        BillLine(what, sum(one[key] for one in rounds), _sum(records, key)) for key, what in BYTES.items()
+    ]
+    lines += _costs(figures["forecast"], records, len(rounds))
+    return lines, _notes(figures, records)
+
+
+def _costs(
+    forecast: Mapping[str, Any] | None, records: Sequence[Mapping[str, Any]], done: int
+) -> list[BillLine]:
+    """Return the seconds and the server's memory; of a run that has not all its rounds the rounds alone."""
+    rounds = sum(forecast["round_seconds"][:done]) if forecast else None
+    whole = forecast["of_it"] if forecast and done == len(forecast["round_seconds"]) else {}
+    lines = [
+        BillLine(f"seconds, {what}", rounds if key == "seconds" else whole.get(what), _sum(records, key))
+        for key, what in SECONDS.items()
+    ]
+    memory = 1e6 * max(one.get("server_rss_mb", 0.0) for one in records)
+    return [
+        *lines,
+        BillLine("bytes, server's memory", forecast["server_bytes"] if forecast else None, memory),
+    ]
+
+
+def _notes(figures: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[str]:
+    notes = [f"the plan's bytes are at most these: {line}" for line in figures["at_most"]]
+    notes += [f"not in the plan: {line}" for line in figures["unknown"]]
+    if lost := sum(len(one.get("attempts_lost", ())) for one in records):
+        notes.append(f"{lost} attempts at a round were lost, and cost bytes and seconds that no plan has")
+    if left := sum(bool(one.get("faults")) for one in records):
+        notes.append(f"silos were left out in {left} rounds, and did not send what the plan has")
+    notes.append(
+        "memory: found is the server's at the ends of rounds; its peak and workers' are not recorded"
+    )
+    readable = any(_readable(one) for one in POWERCAP.glob("*/energy_uj"))
+    return [*notes, f"energy: {'a run does not record it' if readable else 'not readable'}"]
+
+
+def _readable(path: Path) -> bool:
+    try:
+        return path.read_text().strip().isdigit()
+    except OSError:
+        return False
+
+
+def _sum(records: Sequence[Mapping[str, Any]], key: str) -> float:
+    return sum(one.get(key) or 0 for one in records)
+
+
+def show_bill(run: Path, lines: Sequence[BillLine], notes: Sequence[str]) -> None:
+    """Print the bill of a run."""
+    rows = [[one.what, _written(one.planned), _written(one.found), _share(one.ratio)] for one in lines]
+    print_table(f"{run}: planned and found", ["", "planned", "found", "found / planned"], rows)
+    for note in notes:
+        print(note)
+
+
+def _written(value: float | None) -> str:
+    if value is None:
+        return "not measured"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def _share(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3f}"

@@ -1,0 +1,160 @@
+"""What a plan says before a job is trained, held against what the training moves."""
+
+import json
+import os
+
+import pytest
+import tomli_w
+from unit.builders import Alone, write_folder
+
+from mpifl.cli.job_commands import submit
+from mpifl.cli.plan.bill import bill_of, show_bill
+from mpifl.cli.plan.planned_job import asked_by, planned, show_plan
+from mpifl.cli.plan.played_rounds import play
+from mpifl.common.errors import InputError, RoundLost
+from mpifl.common.toml import tables
+from mpifl.run.job.job import read_job
+from mpifl.training.loop import train
+from mpifl.wings import wings_of
+from scripts.jobs_at_random.draw import Draws, cells
+from scripts.jobs_at_random.federations import make
+
+JOBS, LONGEST = 20 if os.environ.get("MPIFL_SLOW") else 5, 48
+"""How many jobs are compared; the most bytes by which digits make a state's file shorter than planned."""
+
+
+def records_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def files(run):
+    """Return the bytes of the server's file of the last checkpoint, and of each silo's."""
+    last = max((run / "checkpoints").iterdir())
+    silos = {int(one.stem[5:]): one.stat().st_size for one in last.glob("silo_*")}
+    return (last / "server.safetensors").stat().st_size, silos
+
+
+def test_the_bytes_of_a_plan_are_those_of_the_training(tmp_path, monkeypatch):
+    """Jobs are drawn over all keys; what is refused, loses a silo or goes by chance does not count."""
+    draws = Draws(11, cells(), lambda kind, number: make(kind, number, tmp_path))
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    compared = number = 0
+    while compared < JOBS:
+        path, run = tmp_path / f"{number}.toml", tmp_path / f"run-{number}"
+        path.write_text(tomli_w.dumps(draws.job(number)[0]))
+        number += 1
+        try:
+            train(path, run, (), False, Alone(), wings_of=wings_of)
+            found = play(read_job(path))
+        except (InputError, RoundLost):
+            continue
+        records = records_of(run)
+        if found.at_most or found.unknown or any(one["faults"] or "attempts_lost" in one for one in records):
+            continue
+        moved = [(one["bytes_sent"], one["bytes_received"], one["bytes_of_silo_max"]) for one in records]
+        told = [(one.sent, one.received, one.of_silo_max) for one in found.rounds]
+        assert moved == told[: len(moved)], path.read_text()
+        compared += 1
+        if len(told) == len(moved) and (run / "checkpoints").exists():
+            server, silos = files(run)
+            assert 0 <= found.server_state - server <= LONGEST, path.read_text()
+            assert found.silo_states.keys() == silos.keys()
+            assert all(0 <= found.silo_states[k] - size <= LONGEST for k, size in silos.items())
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """A job of three silos, and a profile of it that has seen three ranks on one node."""
+    write_folder(tmp_path / "shards", [20, 30, 45])
+    table = {"name": "toy", "rounds": 3, "seed": 1, "shards": str(tmp_path / "shards")}
+    table |= {"model": {"name": "mlp", "hidden": [4]}, "local": {"lr": 0.1, "batch_size": 10, "epochs": 2}}
+    table |= {"evaluate": {"every": 2}, "checkpoint": {"every": 2}}
+    job, profile = tmp_path / "toy.toml", tmp_path / "toy.profile"
+    job.write_text(tomli_w.dumps(table))
+    seen = {"ranks": 3, "nodes": 1, "start_seconds": 7.0, "step_seconds": 0.5, "exchange_seconds": 2.0}
+    seen |= {"evaluation_seconds": 1.0, "checkpoint_seconds": 3.0, "server_bytes": 300 << 20}
+    seen |= {"worker_bytes": 320 << 20, "node_bytes": 1000 << 20}
+    told = {"version": 1, "job": read_job(job).model_dump_json(exclude_none=True), "world": [seen]}
+    profile.write_text(tomli_w.dumps(told))
+    return job, profile
+
+
+def test_a_forecast_is_of_the_steps_of_the_fullest_worker(measured, tmp_path, capsys):
+    """Silos of 20 and 30 rows are one worker's, and take 2 + 3 batches in an epoch; 45 rows take 5."""
+    job, profile = measured
+    found = planned(job, ("rounds=5",), profile)
+    assert found["forecast"]["round_seconds"] == [2.0 + 0.5 * 10] * 5
+    whole = {"start": 7.0, "rounds": 35.0, "evaluations": 3.0, "checkpoints": 6.0}
+    assert found["forecast"]["of_it"] == whole
+    assert found["forecast"]["sbatch"] == {"time": "0:05:00", "mem": "1300M"}, "51 s and the margins"
+    show_plan(found)
+    assert "a round 7 to 7 s, in all 51.0 s" in capsys.readouterr().out
+    show_plan(planned(job))
+    assert "time and memory: not measured" in capsys.readouterr().out
+    (tmp_path / "plan.json").write_text(json.dumps(found))
+    for plan in (profile, tmp_path / "plan.json"):
+        submit(job, set_=["rounds=5"], plan=plan, launcher="srun", dry_run=True, out=tmp_path / "run")
+        text = capsys.readouterr().out
+        assert "#SBATCH --time=0:05:00\n#SBATCH --mem=1300M\n" in text
+        assert "--ntasks=3 " in text
+    submit(job, mem="2G", plan=profile, launcher="srun", dry_run=True, out=tmp_path / "run")
+    assert "#SBATCH --mem=2G\n" in capsys.readouterr().out, "what is given counts"
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "why"),
+    [
+        ({}, {"ranks": 5}, "--ranks 5: PROFILE has measured 3 ranks on 1 nodes; give one of these"),
+        ({}, {"nodes": 2}, "--nodes 2: PROFILE has measured 3 ranks on 1 nodes; give one of these"),
+        ({}, {"overrides": ("model.hidden=[5]",)}, "PROFILE: was measured with another model.hidden;"),
+        ({"step_seconds": -1.0}, {}, "PROFILE: world.0.step_seconds = -1.0: Input should be greater"),
+        ({"worker_bytes": 0}, {}, "PROFILE: world.0.worker_bytes = 0: Input should be greater"),
+        ({"ranks": "3"}, {}, "PROFILE: world.0.ranks = '3': Input should be a valid integer"),
+    ],
+)
+def test_what_a_profile_has_not_seen_is_refused_in_a_line(measured, change, asked, why):
+    job, profile = measured
+    text = tables(profile)
+    text["world"][0] |= change
+    profile.write_text(tomli_w.dumps(text))
+    with pytest.raises(InputError) as refused:
+        planned(job, profile=profile, **asked)
+    assert str(refused.value).startswith(why.replace("PROFILE", str(profile)))
+
+
+def test_a_plan_without_a_profile_or_of_another_job_gives_submit_nothing(measured, tmp_path):
+    job, profile = measured
+    with pytest.raises(InputError, match=r"^--ranks, --nodes: bytes do not depend on it"):
+        planned(job, ranks=3)
+    bare, other = tmp_path / "bare.json", tmp_path / "other.json"
+    bare.write_text(json.dumps(planned(job)))
+    other.write_text(json.dumps({**planned(job, profile=profile), "job": "another"}))
+    for plan, ranks, why in (
+        (bare, None, "holds no forecast"),
+        (job, None, "toml: version: Field required; measure"),
+        (other, None, "is of the job 'another'"),
+    ):
+        with pytest.raises(InputError, match=why):
+            asked_by(plan, job, (), ranks, None)
+    other.write_text(json.dumps(planned(job, profile=profile)))
+    with pytest.raises(InputError, match=r"^--ranks 4: .* is for 3"):
+        asked_by(other, job, (), 4, None)
+    with pytest.raises(InputError, match=r"^--plan: is of one job"):
+        submit(job, plan=profile, sweep=True)
+
+
+def test_a_bill_holds_a_run_against_its_plan(measured, tmp_path, capsys):
+    job, _ = measured
+    train(job, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
+    lines, notes = bill_of(tmp_path / "run", None)
+    found = {one.what: one for one in lines}
+    for what in ("bytes, server to silos", "bytes, silos to server"):
+        assert found[what].planned == found[what].found > 0
+    assert found["seconds, rounds"].planned is None
+    assert any(note.startswith("energy: ") for note in notes)
+    show_bill(tmp_path / "run", lines, notes)
+    assert "not measured" in capsys.readouterr().out
+    for folder, why in ((tmp_path, "holds no run"), (tmp_path / "run", "no round is done yet")):
+        (tmp_path / "run" / "metrics.jsonl").write_text("")
+        with pytest.raises(InputError, match=why):
+            bill_of(folder, None)
