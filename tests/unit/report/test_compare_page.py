@@ -504,7 +504,7 @@ def test_without_a_clear_reference_no_silo_gains_and_one_may_be_named(tmp_path):
     compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 0.2"))
     words = " ".join(Reader((tmp_path / "c.html").read_text()).titles())
     assert (
-        "The first column is the reference of all changes. How much of them is chance is not known." in words
+        "The first column is the reference of all changes. Chance is not known for single silos." in words
     )
     with pytest.raises(InputError, match=r"--against lr 9: .* they are: lr 0\.3; lr 0\.2; lr 0\.1$"):
         compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 9"))
