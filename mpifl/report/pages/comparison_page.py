@@ -245,7 +245,8 @@ def _to_target(one: Standing, target: float) -> Cell:
 def _missed(found: Sequence[Standing], target: float | None) -> str:
     """Say which settings miss the target; "" where none does."""
     each = [_to_target(one, target) for one in found] if target is not None else []
-    missed = [one.name for one, cell in zip(found, each, strict=False) if not cell.value]
+    missed = [one.name + f" ({cell.text})" * cell.text.startswith("reached")
+              for one, cell in zip(found, each, strict=False) if not cell.value]  # fmt: skip
     told = all(cell.text == MISSED for cell in each)  # in the headline
     return f" The target is missed by {listed(missed)}." if missed and not told else ""
 

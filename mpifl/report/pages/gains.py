@@ -15,6 +15,7 @@ from mpifl.run.folder import same_data
 SEEDS, EXAMPLES = "the seeds", "the held-out examples"
 """What chance comes from."""
 NO_CHANGE = "No silo's change exceeds chance by itself."
+UNTOLD = "Chance is not known for single silos."
 ALONE = "a model trained alone"
 MOST_NAMED = 3
 """Silos that are named as below guessing."""
@@ -36,8 +37,8 @@ class Gain(NamedTuple):
 
     @property
     def look(self) -> str:
-        """Return the look of a gain, of a loss, or of neither."""
-        return "" if self.seen is False or not self.by else "best" if self.by > 0 else "worst"
+        """Return the look of a gain or of a loss that exceeds chance; "" of any other."""
+        return "" if not self.seen or not self.by else "best" if self.by > 0 else "worst"
 
     def write(self, metric: MetricInfo) -> str:
         """Write it with its sign, per cents as points."""
@@ -81,7 +82,7 @@ def held_against(found: Iterable[Gain]) -> str:
     told = [gain.held for gain in given]
     parts = [what for what in (SEEDS, EXAMPLES) if any(what in held for held in told)]
     if not parts or not all(told):
-        return "How much of them is chance is not known."
+        return UNTOLD
     said = (
         f"A change is shown where it exceeds chance over {' and over '.join(parts)}, for each silo by itself."
     )
@@ -169,7 +170,7 @@ def _singly(found: Mapping[str, Gain]) -> str:
     if not better + worse and all(gain.seen is not None for gain in found.values()):
         return ", none beyond chance by itself."
     if any(gain.seen is None for gain in found.values()):
-        return ". How much of that is chance is not known."
+        return f". {UNTOLD}"
     rest = len(looks) - better - worse
     return f". Beyond chance, {better:,} do better, {worse:,} do worse, and {rest:,} show no difference."
 

@@ -25,7 +25,7 @@ from mpifl.common.pages import (
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.pages.diverged import Event
-from mpifl.report.pages.gains import Gain
+from mpifl.report.pages.gains import UNTOLD, Gain
 from mpifl.report.pages.happened import missed, silo_falls
 from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, trains_alone, units
 from mpifl.run.folder import number
@@ -116,7 +116,8 @@ def _whose(summary: Summary, drawn: bool) -> str:
 
 
 Column = tuple[str, list[Cell]]
-INTERVAL, CURVE = "95% interval", "over rounds"
+INTERVAL, CURVE, GAIN = "95% interval", "over rounds", "gain"
+BOLD = "A bold gain exceeds chance: its 95% interval (Newcombe) excludes 0."
 NOT_ALONE = (
     " No silo was trained alone for comparison, so what each gains is not known. The command 'mpifl "
     "baseline' trains each alone."
@@ -132,11 +133,10 @@ def _noted(shown: Sequence[Column]) -> str:
     heads, said = {head for head, _ in shown}, ""
     if INTERVAL in heads:
         said = " Lines are 95% intervals for the number of held-out examples (Wilson)."
-    if any(head.startswith("gain") for head in heads):
-        said += (
-            " 'alone' is the score of a model that the silo trained alone. A bold gain exceeds chance: its "
-            "95% interval (Newcombe) excludes 0."
-        )
+    if any(head.startswith(GAIN) for head in heads):
+        told = any(head.startswith(f"{GAIN}, 95% interval") for head in heads)
+        said += " 'alone' is the score of a model that the silo trained alone. "
+        said += BOLD if told else f"{UNTOLD[:-1]}, so no gain is bold."
     return said + (" A selected silo is drawn in the chart above." if CURVE in heads else "")
 
 
@@ -179,8 +179,11 @@ def _gained(called: Sequence[str], gained: Mapping[str, Gain], metric: MetricInf
     ]  # fmt: skip
     return [
         ("alone", own),
-        (f"gain{unit}", [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each]),
-        (f"gain, 95% interval{unit}", reach),
+        (
+            f"{GAIN}{unit}",
+            [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each],
+        ),
+        (f"{GAIN}, 95% interval{unit}", reach),
     ]
 
 

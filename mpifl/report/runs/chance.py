@@ -63,14 +63,15 @@ def grown(summary: Summary, key: str) -> Grown | None:
     if not summary.main or not guesses(summary, summary.main[1]):
         return None
     equal = log(classes_of(read_environment(summary.run)) or 1)
-    if not (above := [(at, one) for at, one in told if one > GREW * equal > 0]):
+    at, most = max(told, key=lambda one: one[1])
+    if not most > GREW * equal > 0:
         return None
-    at, one = above[0]
-    return Grown(
-        at,
-        f"was {one:.4g} in round {at:,}, above {equal:.4g}, the loss of equal probabilities for all classes",
-        True,
+    since = next(at for at, one in told if one > equal)
+    words = (
+        f"was above {equal:.4g}, the loss of equal probabilities for all classes, first in round {since:,}, "
+        f"and was largest, {most:.4g}, in round {at:,}"
     )
+    return Grown(since, words, True)
 
 
 def guess_of(summary: Summary) -> float | None:

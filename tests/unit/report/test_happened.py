@@ -174,11 +174,12 @@ DIVERGED = {
     ),
     "in round 1": (
         [
+            {"train_loss": 3.0, "test_accuracy": 0.1},
             {"train_loss": 1e10, "test_accuracy": 0.1},
             {"test_accuracy": 0.1, "answers": {"test": {"commonest": 0.1}}},
         ],
-        "the training loss was 1e+10 in round 1, above 2.303, the loss of equal probabilities for all "
-        "classes. No round is of use.",
+        "the training loss was above 2.303, the loss of equal probabilities for all classes, first in round "
+        "1, and was largest, 1e+10, in round 2. No round is of use.",
     ),
     "grown": (
         [

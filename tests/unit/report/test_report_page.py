@@ -567,15 +567,16 @@ def test_what_a_command_does_not_need_is_not_imported(imported, spared):
 ALONE = {"algorithm": {"name": "ditto", "lambda": 0.0}}
 
 
-def held_against(folder, served, alone, out=100, **more):
+def held_against(folder, served, alone, out=100, metric="accuracy", **more):
     """Leave two runs of the same shards, of which each silo holds out `out` examples, with these scores."""
     spec = write_folder(folder / "shards", [4] * len(served), silos_test=out)
     runs = []
     for name, scores in (("run", served), ("alone", alone)):
-        records = [record(1, **silos(**{str(n): one for n, one in enumerate(scores)}))]
+        records = [record(1, silos={str(n): {"loss": 1.0, metric: one} for n, one in enumerate(scores)})]
         table = {**more, **(ALONE if name == "alone" else {})}
         runs.append(make_run(folder / name, records, shards=folder / "shards", **table))
-        write_environment(runs[-1], data=describe(spec))
+        told = {"name": metric, "higher_is_better": True, "share": True}
+        write_environment(runs[-1], data=describe(spec), metric=told)
     return runs
 
 
@@ -611,7 +612,15 @@ def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
     found = gains({"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 2.5, "c": 1.0}, error, {"a": Held(9, 10**6)})
     assert found == {"a": Gain(2.0, 1.0, None), "b": Gain(2.5, -0.5, None)}
     assert [gain.write(error) for gain in found.values()] == ["+1.0000", "−0.5000"]
-    assert gained(found, error).endswith("How much of that is chance is not known.")
+    assert [gain.look for gain in found.values()] == ["", ""]
+    assert gained(found, error).endswith("Chance is not known for single silos.")
+    run, alone = held_against(tmp_path, [0.9, 0.7], [0.7, 0.9], metric="auroc")
+    text = write_report(run, None, alone).read_text()
+    words = " ".join(Reader(text).titles())
+    assert "90.00% −20.00" in words
+    assert "Chance is not known for single silos, so no gain is bold." in words
+    assert "Newcombe" not in words
+    assert 'class="worst" data-value="-0.2' not in text
 
 
 @given(st.integers(1, 500), st.data())
