@@ -243,12 +243,11 @@ def _to_target(one: Standing, target: float) -> Cell:
 
 
 def _missed(found: Sequence[Standing], target: float | None) -> str:
-    """Say which settings miss the target; "" where none does."""
+    """Say which settings miss the target; "" where none does, and where all do, as the headline says."""
     each = [_to_target(one, target) for one in found] if target is not None else []
-    missed = [one.name + f" ({cell.text})" * cell.text.startswith("reached")
-              for one, cell in zip(found, each, strict=False) if not cell.value]  # fmt: skip
-    told = all(cell.text == MISSED for cell in each)  # in the headline
-    return f" The target is missed by {listed(missed)}." if missed and not told else ""
+    missed = [(one.name, cell.text) for one, cell in zip(found, each, strict=False) if not cell.value]
+    who = [f"{name} ({text})" if text.startswith("reached") else name for name, text in missed]
+    return f" The target is missed by {listed(who)}." if who and {MISSED} != {c.text for c in each} else ""
 
 
 def _mean(one: Standing, target: float | None, write: Callable[[float], str], *figures: str) -> Cell:
