@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ def main() -> None:
         not_here(f"{CONTROL} is not on the path")
     with tempfile.TemporaryDirectory(prefix="mps-") as folder:
         told = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a step that is cut leaves no daemon behind
         subprocess.run([control, "-d"], env=told, timeout=30, check=True)
         try:
             rounds = Place(given.device, given.quick, Path(folder) / "rounds.json")

@@ -3,8 +3,10 @@
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,31 @@ def test_a_day_is_cut_and_goes_on_with_what_is_left(day, tmp_path):
     assert "has the figures of another device or form; name another folder" in done.stderr
     done, _ = day("stpes", env=None)
     assert (done.returncode, "stpes: the steps are machine, bits, tests, " in done.stderr) == (2, True)
+
+
+CONTROL = """#!/bin/sh
+[ "$1" = -d ] && echo begun >> "$CUDA_MPS_TOLD" && exit
+cat >> "$CUDA_MPS_TOLD"
+"""
+
+
+def test_a_step_that_is_cut_ends_the_daemon_that_it_has_begun(tmp_path):
+    """No GPU is here, so a script stands in for the control program of MPS."""
+    control, told = tmp_path / "nvidia-cuda-mps-control", tmp_path / "told"
+    control.write_text(CONTROL)
+    control.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    words = ["--device", "cpu", "--quick", "--json", str(tmp_path / "rounds.json")]
+    step = subprocess.Popen(
+        [sys.executable, "-m", "scripts.gpu_day.mps_rounds", *words],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path, "CUDA_MPS_TOLD": str(told)},
+        start_new_session=True,
+    )
+    for _ in range(600):
+        if told.exists():
+            break
+        time.sleep(0.1)
+    os.killpg(step.pid, signal.SIGTERM)
+    step.wait(60)
+    assert told.read_text().split() == ["begun", "quit"]

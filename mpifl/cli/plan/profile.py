@@ -82,8 +82,10 @@ def read_profile(path: Path, job: Job) -> Profile:
     """Read a profile of a job.
 
     Raises:
-        InputError: the file is no profile, or is of another job.
+        InputError: the file is not there, is no profile, or is of another job.
     """
+    if not path.exists():
+        raise InputError(f"{path}: is not there; measure by mpifl doctor JOB --profile FILE")
     try:
         found = Profile.model_validate(read_toml(path))
         measured = Job.model_validate_json(found.job)

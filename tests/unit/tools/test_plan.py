@@ -110,6 +110,8 @@ def test_a_forecast_is_of_the_steps_of_the_fullest_worker(measured, tmp_path, ca
         ({"step_seconds": -1.0}, {}, "PROFILE: world.0.step_seconds = -1.0: Input should be greater"),
         ({"worker_bytes": 0}, {}, "PROFILE: world.0.worker_bytes = 0: Input should be greater"),
         ({"ranks": "3"}, {}, "PROFILE: world.0.ranks = '3': Input should be a valid integer"),
+        ({"step_seconds": float("nan")}, {}, "PROFILE: world.0.step_seconds = nan: Input should be "),
+        ({"start_seconds": float("inf")}, {}, "PROFILE: world.0.start_seconds = inf: Input should be "),
     ],
 )
 def test_what_a_profile_has_not_seen_is_refused_in_a_line(measured, change, asked, why):
@@ -120,6 +122,8 @@ def test_what_a_profile_has_not_seen_is_refused_in_a_line(measured, change, aske
     with pytest.raises(InputError) as refused:
         planned(job, profile=profile, **asked)
     assert str(refused.value).startswith(why.replace("PROFILE", str(profile)))
+    with pytest.raises(InputError, match=r"none\.toml: is not there; measure by mpifl doctor JOB --profile"):
+        planned(job, profile=profile.with_name("none.toml"))
 
 
 def test_a_plan_without_a_profile_or_of_another_job_gives_submit_nothing(measured, tmp_path):
