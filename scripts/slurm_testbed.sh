@@ -83,11 +83,15 @@ AuthInfo=socket=$at/munge.socket
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
+# a step that takes more memory than its job has asked for is killed, without cgroups
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherParams=OverMemoryKill
+JobAcctGatherFrequency=task=1
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=batch_sched_delay=0,bf_interval=2,sched_interval=5
+DefMemPerCPU=1000
 # more CPUs than the machine has
 SlurmdParameters=config_overrides
 ReturnToService=2

@@ -61,13 +61,16 @@ def plan(
     profile: Measured = None,
     ranks: Annotated[int | None, typer.Option(min=1, help="Of the profile's worlds that of so many.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="The same by nodes.")] = None,
+    like: Annotated[Path | None, typer.Option(metavar="RUN", help="Tell costs to the target by it.")] = None,
     out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures.")] = None,
 ) -> None:
     """Print what a job will move and keep, without MPI and without training: bytes, checkpoints, epsilon.
     With --profile also time and memory."""
-    from mpifl.cli.plan import planned, show_plan
+    from mpifl.cli.plan import planned, show_plan, until_target
 
     figures = planned(job, tuple(set_), profile, ranks, nodes)
+    if like is not None:
+        figures["to_target"] = until_target(job, tuple(set_), like, figures)
     show_plan(figures)
     if out is not None:
         write_text("--json", out, json.dumps(figures, indent=2) + "\n")

@@ -15,3 +15,6 @@ from .played_rounds import (
 from .profile import (
     measure as measure,
 )
+from .until_target import (
+    until_target as until_target,
+)

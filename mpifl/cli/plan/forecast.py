@@ -21,8 +21,10 @@ MEGABYTE = 1 << 20
 
 def forecast(job: Job, spec: AnySpec, played: Played, seen: SeenWorld) -> dict[str, Any]:
     """Return the seconds of each round and to the end, the memory, and the options of sbatch that follow."""
+    usual = seen.communication_seconds + seen.server_seconds
     rounds = [
-        seen.exchange_seconds
+        usual
+        + (seen.first_seconds if nth == 0 else 0.0)
         + seen.step_seconds * max(loads(job, spec, one.silos, seen.ranks, nth).values(), default=0)
         for nth, one in enumerate(played.rounds)
     ]

@@ -11,6 +11,7 @@ from typing import Any
 from mpifl.cli.plan.forecast import forecast, told
 from mpifl.cli.plan.played_rounds import MessageClass, Played, play
 from mpifl.cli.plan.profile import read_profile, seen
+from mpifl.cli.plan.until_target import told_target
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.report.observers import print_table
@@ -150,6 +151,8 @@ def show_plan(figures: Mapping[str, Any]) -> None:
         print(f"epsilon after the last round: {figures['epsilon']:.4f}")
     for line in told(figures["forecast"]) if figures["forecast"] else NOT_MEASURED:
         print(line)
+    if "to_target" in figures:
+        print(told_target(figures["to_target"]))
     for line in figures["at_most"]:
         print(f"at most: {line}")
     for line in figures["unknown"]:

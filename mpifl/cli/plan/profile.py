@@ -12,9 +12,9 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -27,6 +27,7 @@ from mpifl.common.machine import tuning
 from mpifl.data.hdf5 import start_parser
 from mpifl.data.shards import AnySpec, read_any
 from mpifl.exchange.server_side import place
+from mpifl.report.observers import Record
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import Job, differing_keys, read_job
 from mpifl.silo.steps import steps_of
@@ -36,12 +37,23 @@ from mpifl.wire import Transport
 from mpifl.wire.launching import world
 
 ROUNDS = 3
-"""Rounds that are trained to measure; the first of them warms up, and counts only for memory."""
+"""Rounds of a trial at least; the first of each warms up, and counts only for memory."""
+MOST, ENOUGH = 100, 10.0
+"""Rounds of the first trial at most, and seconds of them that are enough: a machine has moments."""
 FREE = (
     *("name", "seed", "rounds", "tracking", "checkpoint.every", "checkpoint.keep", "evaluate.every"),
-    *("evaluate.patience", "evaluate.target", "evaluate.target_accuracy", "evaluate.stop_at_target"),
+    *(
+        "local.lr",
+        "server_optimizer.lr",
+        "evaluate.patience",
+        "evaluate.target",
+        "evaluate.target_accuracy",
+        "evaluate.stop_at_target",
+    ),
 )
 """Keys of a job that may differ from those that were measured: rounds cost the same."""
+AFTER = ("seconds_evaluation", "seconds_checkpoint")
+"""Figures of a round that come after its own seconds."""
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Bytes = Annotated[int, Field(gt=0, le=2**50)]
 
@@ -54,11 +66,15 @@ class SeenWorld(BaseModel):
     ranks: Annotated[int, Field(ge=1)]
     nodes: Annotated[int, Field(ge=1)]
     start_seconds: Seconds
-    """From the start of the processes to the first round, and from the last one to the end."""
+    """From the start of the launcher to the first round, and from the last one to the end."""
+    first_seconds: Seconds
+    """What the first round takes more than others of as many steps."""
     step_seconds: Seconds
     """A step of local training, on the rank with most of them."""
-    exchange_seconds: Seconds
-    """The rest of a round: copies, sums, messages, the server's step."""
+    communication_seconds: Seconds
+    """Copies and messages of a round."""
+    server_seconds: Seconds
+    """The rest of a round: sums, and the server's step."""
     evaluation_seconds: Seconds
     checkpoint_seconds: Seconds
     server_bytes: Bytes
@@ -130,26 +146,53 @@ def measure(path: Path | None, file: Path) -> None:
     if transport.rank in transport.workers:
         tuning.keep_all_memory()
     with scratch(transport.is_server) as run, throwaway_site():
-        told = agree(transport, lambda: {"job": _trial(path, file).model_dump_json(exclude_none=True)})
-        job = Job.model_validate_json(told["job"])
-        with tuning.subnormals_as_zero():
-            loop.train(job, run, (), False, transport, wings_of=wings_of)
+        rounds = _train(transport, run / "rounds", lambda: _trial(path, file, None))
         peaks = _peaks(transport)
+        costs = _train(transport, run / "costs", lambda: _trial(path, file, ROUNDS))
         if transport.is_server:
-            spec = read_any(Path(job.shards))
-            found = _found(transport, read_metrics(run), job, spec, peaks)
-            _write(file, read_job(path), found)
+            _write(file, read_job(path), _found(transport, rounds, costs, peaks))
 
 
-def _trial(path: Path, file: Path) -> Job:
-    """Return the job that is trained to measure a job."""
-    job = read_job(path)
+class Measurement(NamedTuple):
+    """A training that measures: its job and the records of its rounds, the seconds from the launcher's start
+    to the first one, and after the last one."""
+
+    job: Job
+    records: Sequence[Record]
+    began: float
+    end: float
+
+
+def _train(transport: Transport, run: Path, trial: Callable[[], Job]) -> Measurement:
+    """Train the server's trial on all ranks; it alone has the records."""
+    told = agree(transport, lambda: {"job": trial().model_dump_json(exclude_none=True)})
+    job, seen = Job.model_validate_json(told["job"]), list[float]()
+
+    def enough(record: Record) -> bool:
+        seen.append(record["seconds"])
+        return len(seen) >= ROUNDS and sum(seen[1:]) >= ENOUGH
+
+    with tuning.subnormals_as_zero():
+        loop.train(job, run, (), False, transport, on_round=enough, wings_of=wings_of)
+    if not transport.is_server:
+        return Measurement(job, [], 0.0, 0.0)
+    records, now = read_metrics(run), time.time()
+    began = _age(of_launcher=transport.size > 1) - (now - records[0]["time"]) - records[0]["seconds"]
+    end = now - records[-1]["time"] - sum(records[-1].get(part, 0.0) for part in AFTER)
+    return Measurement(job.model_copy(update={"rounds": len(records)}), records, began, max(end, 0.0))
+
+
+def _trial(path: Path, file: Path, rounds: int | None) -> Job:
+    """Return the job that is trained to measure a job: as it is, or with so many rounds that each score and
+    save."""
+    job, every = read_job(path), {} if rounds is None else {"every": 1}
     if file.exists():
         read_profile(file, job)
-    checkpoint = job.checkpoint.model_copy(update={"every": 1})
-    evaluate = job.evaluate.model_copy(update={"every": 1, "patience": None, "stop_at_target": False})
+    checkpoint = job.checkpoint.model_copy(update=every)
+    evaluate = job.evaluate.model_copy(update={**every, "patience": None, "stop_at_target": False})
     tracking = job.tracking.model_copy(update={"console": False, "mlflow": False, "wandb": False})
-    changed = {"rounds": ROUNDS, "checkpoint": checkpoint, "evaluate": evaluate, "tracking": tracking}
+    rounds = rounds or max(ROUNDS, min(job.rounds, MOST))
+    changed = {"rounds": rounds, "checkpoint": checkpoint, "evaluate": evaluate, "tracking": tracking}
     return job.model_copy(update=changed)
 
 
@@ -196,30 +239,32 @@ def _most_of(process: str) -> int:
 
 
 def _found(
-    transport: Transport,
-    records: Sequence[Mapping[str, Any]],
-    job: Job,
-    spec: AnySpec,
-    peaks: Sequence[tuple[int, int, int]],
+    transport: Transport, rounds: Measurement, costs: Measurement, peaks: Sequence[tuple[int, int, int]]
 ) -> SeenWorld:
-    """Return what the trial took: rounds after the first one, and memory of all."""
-    later, steps = records[1:], 0
-    for round, one in [*enumerate(play(job).rounds)][1:]:
-        steps += max(loads(job, spec, one.silos, transport.size, round).values(), default=0)
-    trained = sum(one["seconds_training"] for one in later)
-    spent = [one["seconds"] - one["seconds_training"] for one in later]
-    scored = [one.get("seconds_evaluation", 0.0) for one in later]
-    saved = [one.get("seconds_checkpoint", 0.0) for one in later]
-    whole = sum(one["seconds"] + one.get("seconds_evaluation", 0.0) for one in records)
+    """Return what the trials took: the first one's start and rounds; the second one's scores, checkpoints and
+    end."""
+    spec = read_any(Path(rounds.job.shards))
+    steps = [
+        max(loads(rounds.job, spec, one.silos, transport.size, nth).values(), default=0)
+        for nth, one in enumerate(play(rounds.job).rounds)
+    ]
+    first, *records = rounds.records
+    trained, sent, whole = (
+        sum(one[part] for one in records) for part in ("seconds_training", "seconds_communication", "seconds")
+    )
+    step, usual = trained / max(sum(steps[1:]), 1), (whole - trained) / len(records)
+    scored, saved = ([one.get(part, 0.0) for one in costs.records[1:]] for part in AFTER)
     of_nodes: Counter[int] = Counter()
     for node, most, helpers in peaks:
         of_nodes[node] += most + helpers
     return SeenWorld(
         ranks=transport.size,
         nodes=len(transport.nodes),
-        start_seconds=max(_age() - whole - sum(saved), 0.0),
-        step_seconds=trained / max(steps, 1),
-        exchange_seconds=max(sum(spent) / len(spent), 0.0),
+        start_seconds=max(rounds.began, 0.0) + costs.end,
+        first_seconds=max(first["seconds"] - usual - step * steps[0], 0.0),
+        step_seconds=step,
+        communication_seconds=min(sent / len(records), max(usual, 0.0)),
+        server_seconds=max(usual - sent / len(records), 0.0),
         evaluation_seconds=sum(scored) / len(scored),
         checkpoint_seconds=sum(saved) / len(saved),
         server_bytes=peaks[0][1],
@@ -228,9 +273,10 @@ def _found(
     )
 
 
-def _age() -> float:
-    """Return the seconds since this process began."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+def _age(*, of_launcher: bool) -> float:
+    """Return the seconds since this process began, or the one of the launcher that started it."""
+    told = Path(f"/proc/{os.getppid() if of_launcher else 'self'}/stat").read_text()
+    ticks = int(told.rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -11,6 +11,7 @@ from mpifl.cli.job_commands import submit
 from mpifl.cli.plan.bill import bill_of, show_bill
 from mpifl.cli.plan.planned_job import asked_by, planned, show_plan
 from mpifl.cli.plan.played_rounds import play
+from mpifl.cli.plan.until_target import until_target
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.common.toml import tables
 from mpifl.run.job.job import read_job
@@ -71,7 +72,8 @@ def measured(tmp_path):
     table |= {"evaluate": {"every": 2}, "checkpoint": {"every": 2}}
     job, profile = tmp_path / "toy.toml", tmp_path / "toy.profile"
     job.write_text(tomli_w.dumps(table))
-    seen = {"ranks": 3, "nodes": 1, "start_seconds": 7.0, "step_seconds": 0.5, "exchange_seconds": 2.0}
+    seen = {"ranks": 3, "nodes": 1, "start_seconds": 7.0, "step_seconds": 0.5, "first_seconds": 4.0}
+    seen |= {"communication_seconds": 0.5, "server_seconds": 1.5}
     seen |= {"evaluation_seconds": 1.0, "checkpoint_seconds": 3.0, "server_bytes": 300 << 20}
     seen |= {"worker_bytes": 320 << 20, "node_bytes": 1000 << 20}
     told = {"version": 1, "job": read_job(job).model_dump_json(exclude_none=True), "world": [seen]}
@@ -83,12 +85,12 @@ def test_a_forecast_is_of_the_steps_of_the_fullest_worker(measured, tmp_path, ca
     """Silos of 20 and 30 rows are one worker's, and take 2 + 3 batches in an epoch; 45 rows take 5."""
     job, profile = measured
     found = planned(job, ("rounds=5",), profile)
-    assert found["forecast"]["round_seconds"] == [2.0 + 0.5 * 10] * 5
-    whole = {"start": 7.0, "rounds": 35.0, "evaluations": 3.0, "checkpoints": 6.0}
+    assert found["forecast"]["round_seconds"] == [4.0 + 7.0, *[2.0 + 0.5 * 10] * 4]
+    whole = {"start": 7.0, "rounds": 39.0, "evaluations": 3.0, "checkpoints": 6.0}
     assert found["forecast"]["of_it"] == whole
-    assert found["forecast"]["sbatch"] == {"time": "0:05:00", "mem": "1300M"}, "51 s and the margins"
+    assert found["forecast"]["sbatch"] == {"time": "0:05:00", "mem": "1300M"}, "55 s and the margins"
     show_plan(found)
-    assert "a round 7 to 7 s, in all 51.0 s" in capsys.readouterr().out
+    assert "a round 7 to 11 s, in all 55.0 s" in capsys.readouterr().out
     show_plan(planned(job))
     assert "time and memory: not measured" in capsys.readouterr().out
     (tmp_path / "plan.json").write_text(json.dumps(found))
@@ -162,3 +164,31 @@ def test_a_bill_holds_a_run_against_its_plan(measured, tmp_path, capsys):
         (tmp_path / "run" / "metrics.jsonl").write_text("")
         with pytest.raises(InputError, match=why):
             bill_of(folder, None)
+
+
+def test_a_plan_tells_what_a_job_takes_to_its_target_by_a_run_that_is_like_it(measured, tmp_path, capsys):
+    """The round is the run's, and the bytes and seconds are the plan's up to it."""
+    job, profile = measured
+    write_folder(tmp_path / "shards", [20, 30, 45], valid=9)
+    train(job, tmp_path / "run", ("evaluate.every=1",), False, Alone(), wings_of=wings_of)
+    scores = [one["silo_accuracy_pooled"] for one in records_of(tmp_path / "run")]
+    round = 1 + next(nth for nth, score in enumerate(scores) if score >= max(scores))
+    wanted = (f"evaluate.target_accuracy={max(scores)}", "local.lr=0.2")
+    found = planned(job, wanted, profile)
+    found["to_target"] = until_target(job, wanted, tmp_path / "run", found)
+    told = found["to_target"]
+    assert round > 1, "the plan's first round alone would show little"
+    assert told["round"] == round
+    assert told["bytes_sent"] == sum(one["bytes_sent"] for one in found["rounds"][:round])
+    assert told["seconds"] == sum(found["forecast"]["round_seconds"][:round])
+    show_plan(found)
+    assert f"as in {tmp_path / 'run'}: {round} rounds, " in (out := capsys.readouterr().out)
+    assert "that run has another evaluate.every, evaluate.target_accuracy, local.lr" in out
+    for overrides, run, why in (
+        ((), "run", "the job has no target"),
+        (wanted, "none", "none: is not a folder"),
+        (("evaluate.target_accuracy=1.0",), "run", "did not reach 1 in 3 rounds; its best was 0"),
+        ((*wanted, f"rounds={round - 1}"), "run", f"in round {round}; this job ends with"),
+    ):
+        with pytest.raises(InputError, match=why):
+            until_target(job, overrides, tmp_path / run, found)
