@@ -15,6 +15,6 @@ from .played_rounds import (
 from .profile import (
     measure as measure,
 )
-from .until_target import (
+from .target_costs import (
     until_target as until_target,
 )

@@ -11,7 +11,7 @@ from typing import Any
 from mpifl.cli.plan.forecast import forecast, told
 from mpifl.cli.plan.played_rounds import MessageClass, Played, play
 from mpifl.cli.plan.profile import read_profile, seen
-from mpifl.cli.plan.until_target import told_target
+from mpifl.cli.plan.target_costs import told_target
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.report.observers import print_table

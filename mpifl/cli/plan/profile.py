@@ -1,4 +1,4 @@
-"""What a job's own model takes on a machine: measured in three rounds of the job, and kept in a TOML file.
+"""What a job's own model takes on a machine: measured in rounds of the job, and kept in a TOML file.
 
 A profile holds one measurement for each number of ranks and nodes. It is of one job: nothing is forecast for
 another model, another batch, or a world that was not seen.

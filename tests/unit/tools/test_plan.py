@@ -11,7 +11,7 @@ from mpifl.cli.job_commands import submit
 from mpifl.cli.plan.bill import bill_of, show_bill
 from mpifl.cli.plan.planned_job import asked_by, planned, show_plan
 from mpifl.cli.plan.played_rounds import play
-from mpifl.cli.plan.until_target import until_target
+from mpifl.cli.plan.target_costs import until_target
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.common.toml import tables
 from mpifl.run.job.job import read_job
