@@ -217,7 +217,8 @@ def tell_certainty(name: str, known: dict[str, float]) -> str:
     """Write what is known of the chance in a metric's value in one line."""
     said = f"95% interval {known['low']:.2%} to {known['high']:.2%} (DeLong)" if "low" in known else ""
     within = 100 * known.get("within", 0.0)
-    exact = f"at most {within:.1g} points from the value of single examples" if within > ROUNDING else ""
+    most = f"{within:.1g}" if within < 1 else f"{within:.0f}"
+    exact = f"at most {most} points from the value of single examples" if within > ROUNDING else ""
     return f"{name}: {'; '.join(filter(None, [said, exact])) or 'exact'}"
 
 

@@ -29,7 +29,7 @@ from mpifl.report.runs.standings import (
     standings_of,
     verdict,
 )
-from mpifl.report.runs.units import escaped, latex_spread, rounds_told
+from mpifl.report.runs.units import escaped, latex_spread, rounds_told, sizes
 
 LeftOut = Mapping[Path, str]
 """Why runs cannot be read."""
@@ -167,7 +167,7 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
         rounds = [one.sums(target, "rounds_to_target") for one in found]
         columns.append((f"rounds to {level}", [rounds_told(each) for each in rounds]))
     sent = [one.sums(target, *traffic) for one in found]
-    columns.append(("MB", [f"{fmean(each) / 1e6:,.1f}" if each else "--" for each in sent]))
+    columns.append(sizes([fmean(each) if each else None for each in sent]))
     columns = [column for column in columns if {*column[1]} != {"--"}]
     reference = named(found, against) if against else found[0]
     columns += paper_columns(found, reference, escaped(reference.name))

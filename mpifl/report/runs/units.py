@@ -58,6 +58,9 @@ def moment(time: float | None) -> str:
     return f"{datetime.fromtimestamp(time):%Y-%m-%d %H:%M}" if time and 0 < time < LAST_DAY else ""
 
 
+BYTES = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
+
+
 def size(value: float) -> str:
     """Write a number of bytes as a person says it, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
@@ -65,6 +68,13 @@ def size(value: float) -> str:
             return f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} TB"
+
+
+def sizes(values: Sequence[float | None]) -> tuple[str, list[str]]:
+    """Write numbers of bytes for a column: its unit, that of the largest one, and each; "--" for none."""
+    most = max((value for value in values if value is not None), default=0.0)
+    unit, factor = next(found for found in BYTES if most < 1000 * found[1] or found is BYTES[-1])
+    return unit, ["--" if value is None else f"{value / factor:,.1f}" for value in values]
 
 
 def speed(records: Sequence[Mapping[str, Any]]) -> str:

@@ -30,6 +30,7 @@ from mpifl.report.runs.curve_legends import legends, telling_keys
 from mpifl.report.runs.runs import read_run
 from mpifl.report.runs.seeds import Group, groups
 from mpifl.report.runs.standings import Standing, rivals, standings_of, verdict
+from mpifl.report.runs.units import sizes
 from mpifl.run.folder.environment import write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
@@ -640,6 +641,13 @@ def test_each_setting_is_tested_against_one_that_is_named_in_every_output(tmp_pa
     assert (rows[3]["against"], rows[3]["against_p"]) == ("lr 0.2", "")
     with pytest.raises(InputError, match=r"--against lr 9: is not a setting of these runs; they are: lr 0.1"):
         compare_runs(runs, output=Output(against="lr 9"))
+
+
+def test_bytes_of_a_column_have_the_unit_of_the_largest():
+    assert sizes([8192.0, None, 31.0]) == ("kB", ["8.2", "--", "0.0"])
+    assert sizes([2e6, 999_999.0]) == ("MB", ["2.0", "1.0"])
+    assert sizes([3e15]) == ("TB", ["3,000.0"])
+    assert sizes([None]) == ("kB", ["--"])
 
 
 def test_names_are_text_to_latex(tmp_path):

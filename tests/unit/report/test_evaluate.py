@@ -152,6 +152,7 @@ def test_the_best_model_is_scored_where_it_is_kept_and_the_last_on_wish(tmp_path
 def test_a_value_whose_bound_is_a_rounding_is_exact():
     assert tell_certainty("auroc", {"within": 6e-17}) == "auroc: exact"
     assert "at most 0.06 points" in tell_certainty("auroc", {"within": 6e-4})
+    assert "at most 50 points" in tell_certainty("auroc", {"within": 0.5})
 
 
 def test_a_run_that_keeps_no_best_model_has_one(tmp_path):
