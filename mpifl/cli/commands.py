@@ -189,8 +189,9 @@ def doctor(
         bool, typer.Option("--compile", help="Compile the job's local steps on all nodes, and no more.")
     ] = False,
     profile: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Measure three rounds of the job, and no more.")
+        Path | None, typer.Option(metavar="FILE", help="Measure some rounds of the job, and no more.")
     ] = None,
+    set_: Set = [],  # noqa: B006
 ) -> None:
     """Look for problems that would hurt a training here, on all ranks that --ranks or mpirun starts. Exit
     code 1: there are some."""
@@ -200,6 +201,8 @@ def doctor(
         raise InputError(
             f"--{'compile' if compile else 'profile'}: takes a job alone; leave --out and --json out"
         )
+    if set_ and not profile:
+        raise InputError("--set: changes a job that --profile FILE measures; give that, too, or leave it out")
     if compile and profile:
         raise InputError("--profile: --compile is given, too; give one after the other")
     if ranks is not None and ranks > 1 and not launcher.launched():
@@ -208,7 +211,7 @@ def doctor(
         with imports.gc_frozen():
             from mpifl.cli.plan import measure
 
-        return measure(target, profile)
+        return measure(target, profile, tuple(set_))
     with imports.gc_frozen():
         from mpifl.cli.doctor import compile_steps, examine
 

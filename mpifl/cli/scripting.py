@@ -176,7 +176,7 @@ class Sweep:
         rows = [{**row, "run": self._called(row["run"])} for row in self.rows(target)]
         if not rounds:
             return pandas.DataFrame(rows).set_index("run")
-        keys, parts = list(dict.fromkeys([*ALWAYS, *varying(read_runs(self.runs)[0])])), []
+        keys, parts = list(dict.fromkeys([*ALWAYS, "setting", *varying(read_runs(self.runs)[0])])), []
         for run, row in zip(self.runs, rows, strict=True):
             part = pandas.json_normalize(read_metrics(run))
             part["run"] = row["run"]

@@ -34,6 +34,9 @@ def load_plugin(name: str, key: str, known: Iterable[str], elsewhere: Mapping[st
         hint = (elsewhere or {}).get(plain(name)) or did_you_mean(name, known)
         take = " or ".join(filter(None, [", ".join(known), "your own 'package.module:name'"]))
         raise InputError(f"{key} = '{name}': unknown; {hint}use {take}")
+    if module.endswith(".py"):
+        what = f"names a file; name its module, '{module[:-3].replace('/', '.')}:{attribute}'"
+        raise InputError(f"{key} = '{name}': {what}")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from mpifl.common.errors import InputError
 
 _QUOTED = re.compile(r"'([^']*)'")
+_NUMBERS = re.compile(r"[-+.\w]+(?:,\s*[-+.\w]+)+")
 _LEAST = 3
 """The least letters of a prefix that may stand for a whole name."""
 
@@ -76,6 +77,8 @@ def hint_of(kind: Any, error: Mapping[str, Any]) -> str:
         return did_you_mean(error["loc"][-1], keys_at(kind, error["loc"])[0])
     if error["type"] in ("literal_error", "enum"):
         return did_you_mean(error["input"], _QUOTED.findall(error["ctx"]["expected"]))
+    if isinstance(given := error.get("input"), str) and _NUMBERS.fullmatch(given):
+        return "several values are for `mpifl sweep` and `mpifl submit --sweep` "
     return ""
 
 

@@ -61,7 +61,7 @@ def _costs(
         BillLine(f"seconds, {what}", rounds if key == "seconds" else whole.get(what), _sum(records, key))
         for key, what in SECONDS.items()
     ]
-    memory = 1e6 * max(one.get("server_rss_mb", 0.0) for one in records)
+    memory = round(1e6 * max(one.get("server_rss_mb", 0.0) for one in records))
     return [
         *lines,
         BillLine("bytes, server's memory", forecast["server_bytes"] if forecast else None, memory),

@@ -10,6 +10,7 @@ from mpifl.cli.plan.played_rounds import Played
 from mpifl.cli.plan.profile import ROUNDS, SeenWorld, loads
 from mpifl.data.shards import AnySpec
 from mpifl.exchange.server_side import place
+from mpifl.report.runs import units
 from mpifl.run.job import Job
 
 TIME_MARGIN, MEMORY_MARGIN = 1.5, 1.25
@@ -68,7 +69,7 @@ def later_states(spec: AnySpec, played: Played, ranks: int) -> tuple[int, int]:
 
 def told(figures: dict[str, Any]) -> Sequence[str]:
     """Return the lines about time, memory and what to ask SLURM for."""
-    megabytes = {key: figures[f"{key}_bytes"] / MEGABYTE for key in ("server", "worker", "node")}
+    peak = {key: units.size(figures[f"{key}_bytes"]) for key in ("server", "worker", "node")}
     rounds, parts = figures["round_seconds"], figures["of_it"]
     spent = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())
     asks = figures["sbatch"]
@@ -77,8 +78,8 @@ def told(figures: dict[str, Any]) -> Sequence[str]:
     return [
         f"measured on {world}: a round {min(rounds):.3g} to {max(rounds):.3g} s, "
         f"in all {figures['seconds']:.1f} s ({spent})",
-        f"memory, {least}at its peak: server {megabytes['server']:.0f} MB, "
-        f"a worker {megabytes['worker']:.0f} MB, a node {megabytes['node']:.0f} MB",
+        f"memory, {least}at its peak: server {peak['server']}, "
+        f"a worker {peak['worker']}, a node {peak['node']}",
         f"sbatch --nodes={figures['nodes']} --time={asks['time']} --mem={asks['mem']}"
         f"   (time: {TIME_MARGIN:g} times the seconds, and {SAVING} s to save; "
         f"memory: {MEMORY_MARGIN:g} times a node's)",

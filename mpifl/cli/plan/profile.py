@@ -82,6 +82,15 @@ class SeenWorld(BaseModel):
     worker_bytes: Bytes
     node_bytes: Bytes
 
+    @property
+    def world(self) -> str:
+        """Its ranks and nodes in words."""
+        ranks, nodes = (
+            f"{self.ranks} rank{'s' * (self.ranks > 1)}",
+            f"{self.nodes} node{'s' * (self.nodes > 1)}",
+        )
+        return f"{ranks} on {nodes}"
+
 
 class Profile(BaseModel):
     """What one job takes on one machine."""
@@ -128,12 +137,12 @@ def seen(profile: Profile, ranks: int | None, nodes: int | None, path: Path) -> 
     ]  # fmt: skip
     if len(fits) == 1:
         return fits[0]
-    had = ", ".join(f"{one.ranks} ranks on {one.nodes} nodes" for one in profile.world) or "nothing"
+    had = ", ".join(one.world for one in profile.world) or "nothing"
     asked = f"--ranks {ranks}" if ranks is not None else f"--nodes {nodes}" if nodes else "--ranks"
     raise InputError(f"{asked}: {path} has measured {had}; give one of these, or measure yours")
 
 
-def measure(path: Path | None, file: Path) -> None:
+def measure(path: Path | None, file: Path, overrides: Sequence[str] = ()) -> None:
     """Measure a job in this world of ranks, and write or complete its profile; all ranks call this together.
 
     Raises:
@@ -146,11 +155,11 @@ def measure(path: Path | None, file: Path) -> None:
     if transport.rank in transport.workers:
         tuning.keep_all_memory()
     with scratch(transport.is_server) as run, throwaway_site():
-        rounds = _train(transport, run / "rounds", lambda: _trial(path, file, None))
+        rounds = _train(transport, run / "rounds", lambda: _trial(read_job(path, overrides), file, None))
         peaks = _peaks(transport)
-        costs = _train(transport, run / "costs", lambda: _trial(path, file, ROUNDS))
+        costs = _train(transport, run / "costs", lambda: _trial(read_job(path, overrides), file, ROUNDS))
         if transport.is_server:
-            _write(file, read_job(path), _found(transport, rounds, costs, peaks))
+            _write(file, read_job(path, overrides), _found(transport, rounds, costs, peaks))
 
 
 class Measurement(NamedTuple):
@@ -182,10 +191,10 @@ def _train(transport: Transport, run: Path, trial: Callable[[], Job]) -> Measure
     return Measurement(job.model_copy(update={"rounds": len(records)}), records, began, max(end, 0.0))
 
 
-def _trial(path: Path, file: Path, rounds: int | None) -> Job:
+def _trial(job: Job, file: Path, rounds: int | None) -> Job:
     """Return the job that is trained to measure a job: as it is, or with so many rounds that each score and
     save."""
-    job, every = read_job(path), {} if rounds is None else {"every": 1}
+    every = {} if rounds is None else {"every": 1}
     if file.exists():
         read_profile(file, job)
     checkpoint = job.checkpoint.model_copy(update=every)
@@ -289,4 +298,4 @@ def _write(file: Path, job: Job, found: SeenWorld) -> None:
         write_atomic(file, tomli_w.dumps(profile.model_dump()).encode())
     except OSError as error:
         raise InputError(f"--profile {file}: cannot be written ({error.strerror})") from None
-    print(f"{file}: {found.ranks} ranks on {found.nodes} nodes are measured")
+    print(f"{file}: {found.world} are measured")

@@ -40,6 +40,9 @@ def tasks_left(job_file: Path, overrides: Sequence[str], out: Path) -> list[Arra
     left = [ArrayTask(task.number, task.run, task.settings) for task in tasks if task.state != "done"]
     if not left:
         raise InputError(f"{out}: all {len(tasks)} runs are done; look at them by mpifl compare {out}")
+    if len(tasks) == 1:
+        what = "no key has several values; give them, such as --set seed=1,2,3, or leave --sweep out"
+        raise InputError(f"--sweep: {what}")
     return left
 
 

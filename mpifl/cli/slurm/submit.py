@@ -101,6 +101,8 @@ def submit_job(
     if dry_run:
         if ask("sinfo", "-h"):
             _sbatch("--test-only", script=script, out=out)
+        else:
+            print("SLURM does not answer here: it has not looked at this script", file=sys.stderr)
         return print(script, end="")
     print(_submit(path := beside(out, ".sbatch"), script))
     where = f"{ranks} ranks on {wishes.nodes} node{'s' if wishes.nodes > 1 else ''}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -124,7 +124,7 @@ def grid(job: Path, given: Sequence[str], out: Path) -> list[GridRun]:
         try:
             tasks.append(GridRun(number, name, out / name, settings, read_job(job, settings)))
         except InputError as error:
-            hint = _tables(axes, dict(zip(keys, values, strict=True))) if "has no key" in str(error) else ""
+            hint = _tables(job, axes) if "has no key" in str(error) else ""
             raise InputError(f"{error}{hint}") from None
     _check_apart(tasks)
     _check_folders(tasks)
@@ -196,15 +196,26 @@ def _check_apart(tasks: Sequence[GridRun]) -> None:
             raise InputError(f"--set: {_both(other, task)} are the same job; leave one out")
 
 
-def _tables(axes: Sequence[tuple[str, list[str]]], wrong: Mapping[str, str]) -> str:
-    """Return what to give in place of `algorithm.name` and keys of which a wrong setting's algorithm may take
-    none: a table for each; "" where there is no such key."""
+def _tables(job: Path, axes: Sequence[tuple[str, list[str]]]) -> str:
+    """Return what to give in place of `algorithm.name` and keys that not all of the algorithms take: a table
+    for each, with the keys that it takes; "" where there is no such key."""
     given = {key.removeprefix(ALGORITHM): values for key, values in axes if key.startswith(ALGORITHM)}
     if len(names := given.pop("name", [])) < 2 or not given:
         return ""
-    words = "".join(f",{key}={values[0]}" for key, values in given.items())
-    each = [f'{{name="{one.strip(QUOTES)}"{words * (one != wrong["algorithm.name"])}}}' for one in names]
+    each = []
+    for name in (one.strip(QUOTES) for one in names):
+        words = [f",{key}={values[0]}" for key, values in given.items() if _takes(job, name, key, values[0])]
+        each.append(f'{{name="{name}"{"".join(words)}}}')
     return f"; use --set 'algorithm={','.join(each)}'"
+
+
+def _takes(job: Path, name: str, key: str, value: str) -> bool:
+    """Return whether an algorithm has a key."""
+    try:
+        read_job(job, [f'algorithm={{name="{name}",{key}={value}}}'])
+    except InputError as error:
+        return "has no key" not in str(error)
+    return True
 
 
 def _both(one: GridRun, other: GridRun) -> str:

@@ -309,6 +309,7 @@ def test_own_code_that_cannot_be_imported_is_one_line_with_its_place(tmp_path, m
         (":x", "key = ':x': Empty module name"),
         ("toy_models:", "key = 'toy_models:'"),
         (".toy_models:x", "key = '.toy_models:x'"),
+        ("own/toy.py:X", "key = 'own/toy.py:X': names a file; name its module, 'own.toy:X'"),
     ],
 )
 def test_what_is_no_plugin_is_one_line(name, reason):

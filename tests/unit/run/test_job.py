@@ -106,6 +106,10 @@ AVERAGING = sorted(
     name for name, kind in ALGORITHMS.items() if kind.layout == "horizontal" and not kind.timed
 )
 WRONG = {
+    "several values": (
+        'seed = "1,2,3"\n' + LEAST,
+        "several values are for `mpifl sweep` and `mpifl submit --sweep`",
+    ),
     "unknown key": ("seeed = 1\n" + LEAST, "has no key 'seeed'; did you mean 'seed'?"),
     "unknown table": (
         LEAST + "[locl]\nlr = 1\n",

@@ -106,8 +106,8 @@ def test_a_forecast_is_of_the_steps_of_the_fullest_worker(measured, tmp_path, ca
 @pytest.mark.parametrize(
     ("change", "asked", "why"),
     [
-        ({}, {"ranks": 5}, "--ranks 5: PROFILE has measured 3 ranks on 1 nodes; give one of these"),
-        ({}, {"nodes": 2}, "--nodes 2: PROFILE has measured 3 ranks on 1 nodes; give one of these"),
+        ({}, {"ranks": 5}, "--ranks 5: PROFILE has measured 3 ranks on 1 node; give one of these"),
+        ({}, {"nodes": 2}, "--nodes 2: PROFILE has measured 3 ranks on 1 node; give one of these"),
         ({}, {"overrides": ("model.hidden=[5]",)}, "PROFILE: was measured with another model.hidden;"),
         ({"step_seconds": -1.0}, {}, "PROFILE: world.0.step_seconds = -1.0: Input should be greater"),
         ({"worker_bytes": 0}, {}, "PROFILE: world.0.worker_bytes = 0: Input should be greater"),

@@ -63,13 +63,16 @@ def test_a_worker_a_silo_and_the_server(place, capsys):
     assert list(place.iterdir()) == [place / "shards"], "a dry run writes nothing"
 
 
-def test_a_worker_a_gpu(place, capsys):
+def test_a_worker_a_gpu(place, capsys, monkeypatch):
     assert "--ntasks=3 " in script(capsys, nodes=2, gpus_per_node=1)
     assert "--ntasks=5 " in script(capsys, nodes=2, gpus_per_node=4), "no more workers than silos"
     assert directives(script(capsys, "device=gpu", gpus_per_node=2))["gpus-per-node"] == "2"
     submit_job(JOB, place / "run", ("device=gpu",), SlurmOptions(launcher="srun"), dry_run=True)
     line = "device = 'gpu': no GPU is asked for, so that SLURM may give none; give --gpus-per-node\n"
-    assert capsys.readouterr().err == line
+    assert line in capsys.readouterr().err
+    monkeypatch.setenv("PATH", str(place))
+    submit_job(JOB, place / "run", (), SlurmOptions(launcher="srun"), dry_run=True)
+    assert capsys.readouterr().err == "SLURM does not answer here: it has not looked at this script\n"
 
 
 def test_what_is_wished_for_stands_there(place, capsys):
@@ -143,6 +146,8 @@ def test_a_sweep_is_an_array_of_the_runs_that_are_not_done(place, capsys):
         script(capsys, "local.lr=0.1", "seed=2", "rounds=1", out="runs/one", sweep=True)
     with pytest.raises(InputError, match="--at-once 3: is for runs of a sweep; give --sweep, or leave"):
         script(capsys, at_once=3)
+    with pytest.raises(InputError, match=r"^--sweep: no key has several values; give them, such as"):
+        script(capsys, "local.lr=0.1", out="runs/other", sweep=True)
 
 
 @pytest.mark.parametrize("out", [".", "..", "runs/.."])

@@ -93,8 +93,8 @@ WRONG = {
     "twice": (["seed=1,1"], "1 stands there twice"),
     "two keys": (["seed=1", "seed=2"], "--set seed: given twice"),
     "a key of one algorithm": (
-        ["algorithm.name=fedavg,fedprox", "algorithm.mu=0.1"],
-        """; use --set 'algorithm={name="fedavg"},{name="fedprox",mu=0.1}'""",
+        ["algorithm.name=fedavg,scaffold,fedprox", "algorithm.mu=0.1"],
+        """; use --set 'algorithm={name="fedavg"},{name="scaffold"},{name="fedprox",mu=0.1}'""",
     ),
     "bad key": (["local.sed=1"], "has no key 'sed'"),
     "bad value": (["seed=1,x"], 'seed = "x"'),

@@ -77,6 +77,7 @@ def test_a_sweep_is_a_frame_with_a_row_for_each_round_of_each_run(sweep):
     assert frame.loc[("2-1", 1), "test_accuracy"] == pytest.approx(0.45)
     assert frame["model.hidden"].tolist() == [[8]] * 4 + [[8, 8]] * 4
     assert frame["local.lr"].tolist() == [0.1] * 8, "told always"
+    assert sorted(frame.groupby("setting").groups) == sorted({*sweep.frame()["setting"]})
     assert "local.epochs" not in frame, "all runs have the same"
 
 
