@@ -99,16 +99,21 @@ def submit_job(
     train = [sys.executable, "-m", "mpifl", "train", str(job_file)]
     script = _script(job, out, tasks, train, ranks, wishes=wishes, more=FORCE if force else "")
     if dry_run:
-        if ask("sinfo", "-h"):
-            _sbatch("--test-only", script=script, out=out)
-        else:
-            print("SLURM does not answer here: it has not looked at this script", file=sys.stderr)
+        _looked_through(script, out)
         return print(script, end="")
     print(_submit(path := beside(out, ".sbatch"), script))
     where = f"{ranks} ranks on {wishes.nodes} node{'s' if wishes.nodes > 1 else ''}"
     many = f"{len(tasks)} run{'s' * (len(tasks) > 1)} of " if wishes.sweep else ""
     log = beside(out, ".TASK.log" if wishes.sweep else ".log")
     print(f"submitted: {many}{where}; script {path}, log {log}", file=sys.stderr)
+
+
+def _looked_through(script: str, out: Path) -> None:
+    """Have SLURM look at a script, or tell that it does not answer."""
+    if ask("sinfo", "-h"):
+        _sbatch("--test-only", script=script, out=out)
+    else:
+        print("SLURM does not answer here: it has not looked at this script", file=sys.stderr)
 
 
 def _warn_without_gpus(devices: set[str], wishes: SlurmOptions) -> None:
