@@ -1,19 +1,21 @@
+from .asked_plan import (
+    asked_by as asked_by,
+)
 from .bill import (
     BillLine as BillLine,
     bill_of as bill_of,
     show_bill as show_bill,
 )
+from .measuring import (
+    measure as measure,
+)
 from .planned_job import (
-    asked_by as asked_by,
     planned as planned,
     show_plan as show_plan,
 )
 from .played_rounds import (
     Played as Played,
     play as play,
-)
-from .profile import (
-    measure as measure,
 )
 from .target_costs import (
     until_target as until_target,

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from mpifl.cli.plan.planned_job import planned
 from mpifl.common import InputError
 from mpifl.report.observers import print_table
-from mpifl.run.folder import read_environment, read_metrics
+from mpifl.report.runs import read_run
+from mpifl.run.folder import number, read_environment, read_metrics
 
 POWERCAP = Path("/sys/class/powercap")
 BYTES = {"bytes_sent": "bytes, server to silos", "bytes_received": "bytes, silos to server"}
@@ -38,17 +39,36 @@ def bill_of(run: Path, profile: Path | None) -> tuple[list[BillLine], list[str]]
     """
     if not (run / "job.toml").exists():
         raise InputError(f"{run}: holds no run; name the folder that `mpifl train --out` wrote")
-    records, told = read_metrics(run), read_environment(run).get("ranks", {})
-    if not records:
+    if not read_metrics(run):
         raise InputError(f"{run}: no round is done yet, so there is nothing to bill")
+    records, told = _checked(run), read_environment(run).get("ranks", {})
     ranks = max(map(int, told), default=0) + 1
     figures = planned(run / "job.toml", (), profile, ranks if profile else None)
+    if len(records) > len(figures["rounds"]):
+        raise InputError(f"{run}: has {len(records)} rounds, and its job.toml {len(figures['rounds'])}")
     rounds = figures["rounds"][: len(records)]
     lines = [
         BillLine(what, sum(one[key] for one in rounds), _sum(records, key)) for key, what in BYTES.items()
     ]
     lines += _costs(figures["forecast"], records, len(rounds))
     return lines, _notes(figures, records)
+
+
+def _checked(run: Path) -> Sequence[Mapping[str, Any]]:
+    """Return the records of a run's rounds.
+
+    Raises:
+        InputError: a round is missing, or has no number of bytes.
+    """
+    found = read_run(run)
+    if found.missing or found.records[0]["round"] != 1:
+        raise InputError(f"{run / 'metrics.jsonl'}: rounds are missing, so nothing can be added up")
+    for record in found.records:
+        for key in BYTES:
+            if (number(record, key) or -1) < 0:
+                what = f"round {record['round']}: {key} = {record.get(key)!r:.40} is no number of bytes"
+                raise InputError(f"{run / 'metrics.jsonl'}: {what}")
+    return found.records
 
 
 def _costs(
@@ -61,7 +81,7 @@ def _costs(
         BillLine(f"seconds, {what}", rounds if key == "seconds" else whole.get(what), _sum(records, key))
         for key, what in SECONDS.items()
     ]
-    memory = round(1e6 * max(one.get("server_rss_mb", 0.0) for one in records))
+    memory = round(1e6 * max(number(one, "server_rss_mb") or 0.0 for one in records))
     return [
         *lines,
         BillLine("bytes, server's memory", forecast["server_bytes"] if forecast else None, memory),
@@ -69,12 +89,15 @@ def _costs(
 
 
 def _notes(figures: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[str]:
-    notes = [f"the plan's bytes are at most these: {line}" for line in figures["at_most"]]
+    done, all = len(records), len(figures["rounds"])
+    notes = [f"{done} of {all} rounds are done, and billed"] if done < all else []
+    notes += [f"the plan's bytes are at most these: {line}" for line in figures["at_most"]]
     notes += [f"not in the plan: {line}" for line in figures["unknown"]]
     if lost := sum(len(one.get("attempts_lost", ())) for one in records):
         notes.append(f"{lost} attempts at a round were lost, and cost bytes and seconds that no plan has")
     if left := sum(bool(one.get("faults")) for one in records):
-        notes.append(f"silos were left out in {left} rounds, and did not send what the plan has")
+        what = f"{left} round{'s' * (left > 1)}, and did not send what the plan has"
+        notes.append(f"silos were left out in {what}")
     notes.append(
         "memory: found is the server's at the ends of rounds; its peak and workers' are not recorded"
     )
@@ -90,7 +113,8 @@ def _readable(path: Path) -> bool:
 
 
 def _sum(records: Sequence[Mapping[str, Any]], key: str) -> float:
-    return sum(one.get(key) or 0 for one in records)
+    found = sum(number(one, key) or 0 for one in records)
+    return round(found) if key in BYTES else found
 
 
 def show_bill(run: Path, lines: Sequence[BillLine], notes: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ def forecast(job: Job, spec: AnySpec, played: Played, seen: SeenWorld) -> dict[s
         "start": seen.start_seconds,
         "rounds": sum(rounds),
         "evaluations": scored * seen.evaluation_seconds,
-        "checkpoints": job.rounds // job.checkpoint.every * seen.checkpoint_seconds,
+        "checkpoints": checkpoints_of(job) * seen.checkpoint_seconds,
     }
     worker, whole = later_states(spec, played, seen.ranks)
     seconds, node = sum(parts.values()), seen.node_bytes + whole
@@ -52,6 +52,11 @@ def forecast(job: Job, spec: AnySpec, played: Played, seen: SeenWorld) -> dict[s
         "memory_at_least": job.build_algorithm().timed,
         "sbatch": {"time": f"{minutes // 60}:{minutes % 60:02d}:00", "mem": f"{megabytes}M"},
     }
+
+
+def checkpoints_of(job: Job) -> int:
+    """Return how many checkpoints a training writes: one at its end, too."""
+    return -(-job.rounds // job.checkpoint.every)
 
 
 def later_states(spec: AnySpec, played: Played, ranks: int) -> tuple[int, int]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpifl.cli.plan.forecast import forecast, told
+from mpifl.cli.plan.forecast import checkpoints_of, forecast, told
 from mpifl.cli.plan.played_rounds import MessageClass, Played, play
 from mpifl.cli.plan.profile import read_profile, seen
 from mpifl.cli.plan.target_costs import told_target
@@ -55,7 +54,8 @@ def planned(
     played = play(job)
     classes = sum((Counter(one.classes) for one in played.rounds), Counter[MessageClass]())
     return {
-        "job": job.name,
+        "job": job.model_dump_json(exclude_none=True),
+        "name": job.name,
         "silos": len(spec.silos),
         "parameters": played.parameters,
         "exact": not (played.at_most or played.unknown),
@@ -73,33 +73,6 @@ def planned(
     }  # fmt: skip
 
 
-def asked_by(
-    file: Path, path: Path, overrides: Sequence[str], ranks: int | None, nodes: int | None
-) -> dict[str, Any]:
-    """Return the forecast by which `submit` asks SLURM: of a plan's JSON file, or of a profile.
-
-    Raises:
-        InputError: the file is neither, or is of another job or another world.
-    """
-    if file.suffix != ".json":
-        found: dict[str, Any] = planned(path, overrides, file, ranks, nodes)["forecast"]
-        return found
-    try:
-        figures = json.loads(file.read_text())
-        found, name = figures["forecast"], figures["job"]
-        fits = {"ranks": int(found["ranks"]), "nodes": int(found["nodes"])}
-        asks = {key: str(found["sbatch"][key]) for key in ("time", "mem")}
-    except (OSError, ValueError, KeyError, TypeError):
-        what = "holds no forecast; write one by mpifl plan JOB --profile FILE --json PLAN.json"
-        raise InputError(f"--plan {file}: {what}") from None
-    if (ours := read_job(path, overrides).name) != name:
-        raise InputError(f"--plan {file}: is of the job '{name}', and this one is '{ours}'; plan this one")
-    for key, given in (("ranks", ranks), ("nodes", nodes)):
-        if given not in (None, fits[key]):
-            raise InputError(f"--{key} {given}: {file} is for {fits[key]}; plan for {given}, or leave it out")
-    return {**fits, "sbatch": asks}
-
-
 def _checkpoint(job: Job, played: Played) -> dict[str, Any]:
     """Return the bytes of the files of a checkpoint after the last round, and of all that are kept."""
     digest = "0" * 64
@@ -107,7 +80,7 @@ def _checkpoint(job: Job, played: Played) -> dict[str, Any]:
     silos, files = sum(played.silo_states.values()), len(played.silo_states)
     one, kept = (
         played.server_state + silos + told,
-        min(job.checkpoint.keep, job.rounds // job.checkpoint.every),
+        min(job.checkpoint.keep, checkpoints_of(job)),
     )
     found = {"server": played.server_state, "silos": silos, "files_of_silos": files, "description": told}
     return {**found, "bytes": one, "kept": kept, "bytes_kept": one * kept}
@@ -130,7 +103,7 @@ def show_plan(figures: Mapping[str, Any]) -> None:
     rounds, most = figures["rounds"], "at most " if figures["at_most"] else ""
     total = {key: sum(one[key] for one in rounds) for key in ("bytes_sent", "bytes_received")}
     counts = f"{len(rounds)} rounds, {figures['silos']} silos, {figures['parameters']:,} parameters"
-    print(f"{figures['job']}: {counts}; bytes that move, {most or 'exact'}".rstrip())
+    print(f"{figures['name']}: {counts}; bytes that move, {most or 'exact'}".rstrip())
     rows = [[f"{one['work']} {one['part']}", f"{one['bytes']:,}"] for one in figures["messages"]]
     rows += [
         ["server to silos", f"{total['bytes_sent']:,}"],
@@ -148,7 +121,7 @@ def show_plan(figures: Mapping[str, Any]) -> None:
         f"files {kept['silos']:,}); {kept['kept']} are kept: {units.size(kept['bytes_kept'])}"
     )
     if figures["epsilon"] is not None:
-        print(f"epsilon after the last round: {figures['epsilon']:.4f}")
+        print(f"epsilon after the last round, of a silo that is in all: {figures['epsilon']:.4f}")
     for line in told(figures["forecast"]) if figures["forecast"] else NOT_MEASURED:
         print(line)
     if "to_target" in figures:

@@ -232,6 +232,8 @@ def _limits(job: Job, algorithm: Algorithm) -> tuple[list[str], list[str]]:
     missing = []
     if algorithm.varied and not (algorithm.timed or algorithm.architectures()):
         missing.append("which vector a silo sends goes by losses: a few bytes for its name in each answer")
+    if "algorithm" in job.plugins:
+        missing.append("an algorithm of your own may send by what was learned: each loss counts as 1")
     if job.privacy is not None and not is_silo_level(job):
         missing.append("a budget.toml of a silo's own site: a number more in its answers")
     return most, missing

@@ -8,8 +8,9 @@ import tomli_w
 from unit.builders import Alone, write_folder
 
 from mpifl.cli.job_commands import submit
+from mpifl.cli.plan.asked_plan import asked_by
 from mpifl.cli.plan.bill import bill_of, show_bill
-from mpifl.cli.plan.planned_job import asked_by, planned, show_plan
+from mpifl.cli.plan.planned_job import planned, show_plan
 from mpifl.cli.plan.played_rounds import play
 from mpifl.cli.plan.target_costs import until_target
 from mpifl.common.errors import InputError, RoundLost
@@ -86,11 +87,11 @@ def test_a_forecast_is_of_the_steps_of_the_fullest_worker(measured, tmp_path, ca
     job, profile = measured
     found = planned(job, ("rounds=5",), profile)
     assert found["forecast"]["round_seconds"] == [4.0 + 7.0, *[2.0 + 0.5 * 10] * 4]
-    whole = {"start": 7.0, "rounds": 39.0, "evaluations": 3.0, "checkpoints": 6.0}
+    whole = {"start": 7.0, "rounds": 39.0, "evaluations": 3.0, "checkpoints": 9.0}
     assert found["forecast"]["of_it"] == whole
-    assert found["forecast"]["sbatch"] == {"time": "0:05:00", "mem": "1300M"}, "55 s and the margins"
+    assert found["forecast"]["sbatch"] == {"time": "0:05:00", "mem": "1300M"}, "58 s and the margins"
     show_plan(found)
-    assert "a round 7 to 11 s, in all 55.0 s" in capsys.readouterr().out
+    assert "a round 7 to 11 s, in all 58.0 s" in capsys.readouterr().out
     show_plan(planned(job))
     assert "time and memory: not measured" in capsys.readouterr().out
     (tmp_path / "plan.json").write_text(json.dumps(found))
@@ -113,6 +114,9 @@ def test_a_forecast_is_of_the_steps_of_the_fullest_worker(measured, tmp_path, ca
         ({"worker_bytes": 0}, {}, "PROFILE: world.0.worker_bytes = 0: Input should be greater"),
         ({"ranks": "3"}, {}, "PROFILE: world.0.ranks = '3': Input should be a valid integer"),
         ({"step_seconds": float("nan")}, {}, "PROFILE: world.0.step_seconds = nan: Input should be "),
+        ({"nodes": 4}, {}, "PROFILE: world.0: nodes = 4: is more than ranks = 3; measure by"),
+        ({"ranks": 10**7}, {}, "PROFILE: world.0.ranks = 10000000: Input should be less than"),
+        ({"node_bytes": 1000}, {}, "PROFILE: world.0: node_bytes = 1000: is less than one process of it"),
         ({"start_seconds": float("inf")}, {}, "PROFILE: world.0.start_seconds = inf: Input should be "),
     ],
 )
@@ -134,15 +138,19 @@ def test_a_plan_without_a_profile_or_of_another_job_gives_submit_nothing(measure
         planned(job, ranks=3)
     bare, other = tmp_path / "bare.json", tmp_path / "other.json"
     bare.write_text(json.dumps(planned(job)))
-    other.write_text(json.dumps({**planned(job, profile=profile), "job": "another"}))
-    for plan, ranks, why in (
-        (bare, None, "holds no forecast"),
-        (job, None, "toml: version: Field required; measure"),
-        (other, None, "is of the job 'another'"),
-    ):
+    figures = planned(job, profile=profile)
+    for plan, why in ((bare, "holds no forecast"), (job, "toml: version: Field required; measure")):
         with pytest.raises(InputError, match=why):
-            asked_by(plan, job, (), ranks, None)
-    other.write_text(json.dumps(planned(job, profile=profile)))
+            asked_by(plan, job, (), None, None)
+    for wrong in ({"ranks": -5}, {"ranks": True}, {"nodes": 4}, {"sbatch": {"time": "soon", "mem": "1M"}}):
+        other.write_text(json.dumps({**figures, "forecast": {**figures["forecast"], **wrong}}))
+        with pytest.raises(InputError, match="holds no forecast"):
+            asked_by(other, job, (), None, None)
+    other.write_text(json.dumps(figures))
+    assert asked_by(other, job, ("seed=4", "local.lr=0.3"), None, None)["sbatch"]["mem"] == "1300M"
+    for key in ("rounds=3000", "local.batch_size=1"):
+        with pytest.raises(InputError, match=f"is of a job with another {key.partition('=')[0]}; plan this"):
+            asked_by(other, job, (key,), None, None)
     with pytest.raises(InputError, match=r"^--ranks 4: .* is for 3"):
         asked_by(other, job, (), 4, None)
     with pytest.raises(InputError, match=r"^--plan: is of one job"):
@@ -160,6 +168,19 @@ def test_a_bill_holds_a_run_against_its_plan(measured, tmp_path, capsys):
     assert any(note.startswith("energy: ") for note in notes)
     show_bill(tmp_path / "run", lines, notes)
     assert "not measured" in capsys.readouterr().out
+    first, second, third = records_of(tmp_path / "run")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    for records, why in (
+        ([first, third], "rounds are missing"),
+        ([first, {**second, "bytes_sent": "many"}], "round 2 is none as mpifl"),
+        ([first, {**second, "bytes_received": -5}], "round 2: bytes_received = -5 is no number"),
+        ([first, second, third, {**third, "round": 4}], "has 4 rounds, and its job.toml 3"),
+    ):
+        metrics.write_text("".join(json.dumps(one) + "\n" for one in records))
+        with pytest.raises(InputError, match=why):
+            bill_of(tmp_path / "run", None)
+    metrics.write_text(json.dumps(first) + "\n")
+    assert "1 of 3 rounds are done, and billed" in bill_of(tmp_path / "run", None)[1]
     for folder, why in ((tmp_path, "holds no run"), (tmp_path / "run", "no round is done yet")):
         (tmp_path / "run" / "metrics.jsonl").write_text("")
         with pytest.raises(InputError, match=why):
