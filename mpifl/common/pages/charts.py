@@ -124,7 +124,7 @@ def lines(
 ) -> Figure | None:
     """Draw lines over rounds, or something else, with a band behind and a target across; None of none.
 
-    Times and counts, from 0, are `marked` up to the first line's highest value. Others show `covers`, too.
+    Times and counts, from 0, are `marked` up to the highest value. Others show `covers`, too.
     """
     given = [replace(one, points=_finite(one.points)) for one in drawn]
     shown = [line for line in given if any(value is not None for _, value in line.points)]
@@ -132,7 +132,7 @@ def lines(
         return None
     values = [[value for _, value in line.points if value is not None] for line in shown]
     if marked:
-        levels, tell = marked(highest(values[0]))
+        levels, tell = marked(max(map(highest, values)))
         y = Scale(0, levels[-1])
         cut = f" The first {along} took {write(values[0][0])}, more than the axis shows."
         note += cut if values[0][0] > y.high else ""

@@ -27,11 +27,6 @@ FAR = 0.05
 NONE_SAVED = "no checkpoint of it or of an earlier round was kept"
 
 
-def has_diverged(summary: Summary) -> bool:
-    """Return whether a run is known to have diverged, by what is said against it."""
-    return any(map(chance.names_divergence, summary.remarks))
-
-
 def divergence(summary: Summary, names: Names) -> list[Event]:
     """Return what went wrong in a run that diverged, and when, in the order of rounds."""
     return sorted([*_not_finite(summary), *_grown(summary), *_at_silos(summary, names)])
@@ -39,7 +34,7 @@ def divergence(summary: Summary, names: Names) -> list[Event]:
 
 def told(summary: Summary, names: Names) -> str:
     """Say how a run diverged, and which round and model are the last of use; "" of one that has not."""
-    if not has_diverged(summary):
+    if not summary.diverged:
         return ""
     found, lost = divergence(summary, names), why_lost(summary.run) or ""
     said = [

@@ -13,7 +13,7 @@ from mpifl.common.pages import Figure, charts
 from mpifl.learning.metrics import ACCURACY, ToldAnswers
 from mpifl.report.judging import scores
 from mpifl.report.observers import TOGETHER
-from mpifl.report.pages.happened import falls
+from mpifl.report.pages.falls import falls
 from mpifl.report.runs import Summary, chance, units
 from mpifl.run.folder import number
 

@@ -119,6 +119,22 @@ def _privacy(summary: Summary, groups: str) -> list[Block]:
     return [*body, Table.of(["silo", "epsilon"], rows)] if rows else body
 
 
+def spent(summary: Summary) -> str:
+    """Say what privacy a run has spent, of which budget, in how many rounds; "" without `[privacy]`."""
+    privacy = summary.job.get("privacy")
+    if not isinstance(privacy, Mapping) or summary.epsilon is None:
+        return ""
+    budget = number(privacy, "epsilon")
+    of = "no budget was set" if budget is None else f"of a budget of {budget:g}"
+    left = number(summary.records[-1], "budget_left")
+    more = f", enough for {left:,.0f} more rounds" if left and budget is not None else ""
+    delta = number(privacy, "delta")
+    at = "" if delta is None else f" at delta {delta:g}"
+    joined = f"; {of}" if budget is None else f", {of}"
+    rounds = f"{summary.rounds:,} round{'s' * (summary.rounds > 1)}"
+    return f"Privacy spent in {rounds}: epsilon {summary.epsilon:.3g}{at}{joined}{more}."
+
+
 def _labels(summary: Summary) -> list[Block]:
     """Say how labels of a split network were protected, and what gradients told of them all the same."""
     vertical = summary.job.get("split")

@@ -24,6 +24,7 @@ class Judged:
         without: Those that have none.
         own: Whether silos of some are scored with models of their own.
         apart: Whether the rows of some are others.
+        diverged: Settings of which a run has diverged, by name; they are not ranked.
     """
 
     rows: str
@@ -31,6 +32,7 @@ class Judged:
     without: Sequence[Summary] = ()
     own: bool = False
     apart: bool = False
+    diverged: Sequence[str] = ()
 
     def value(self, run: Summary) -> float | None:
         """Return a run's figure."""

@@ -55,6 +55,11 @@ class Held:
         return f"{self.train:,} training examples, {self.out:,} held out"
 
 
+def one_class(told: Mapping[str, Any], of: Held | None) -> bool:
+    """Return whether a silo is known to hold one class: its AUROC is undefined, or its training rows do."""
+    return ("auroc" in told and told["auroc"] is None) or (of is not None and of.commonest == 1.0)
+
+
 def trained_on(summary: Summary, environment: Mapping[str, Any]) -> Told:
     """Return what a run's shard folder says of itself, or why that is not told: it cannot be read here, or
     holds others now."""
