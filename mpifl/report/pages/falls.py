@@ -91,7 +91,17 @@ def _why(summary: Summary, at: int, names: Names) -> str:
     new, old = number(record, "train_loss"), number(before, "train_loss")
     if new is not None and old is not None and new > chance.GREW * old > 0:
         said.append(f"the training loss rose from {old:.3g} to {new:.3g}")
-    return "; ".join(said) or UNKNOWN
+    return "; ".join([*(said or [UNKNOWN]), *_drawn(summary, place, names)])
+
+
+def _drawn(summary: Summary, place: int, names: Names) -> list[str]:
+    """Say which silos a round drew, and which of them for the first time, where it drew some alone."""
+    each = [of if isinstance(of := r.get("drawn"), list) else [] for r in summary.records[: place + 1]]
+    if not each[-1]:
+        return []
+    first = [silo for silo in each[-1] if not any(silo in before for before in each[:-1])]
+    said = f"only {names.listed(each[-1], MOST_NAMED)} trained"
+    return [f"{said}, {names.listed(first, MOST_NAMED)} for the first time" if first and place else said]
 
 
 def _absent(record: Mapping[str, object]) -> list[str]:

@@ -98,8 +98,8 @@ def values(summary: Summary) -> dict[str, float]:
 
 def gain_unknown(summary: Summary) -> list[str]:
     """Say that a run by itself cannot tell whether it helped a silo, and which command can; nothing of a run
-    whose silos train alone, or have columns of the same rows."""
-    if trains_alone(summary.job) or "split" in summary.job:
+    that diverged, or whose silos train alone or have columns of the same rows."""
+    if trains_alone(summary.job) or "split" in summary.job or summary.diverged:
         return []
     said = "Did it help a silo? This page cannot tell, since no silo was trained alone."
     run = shlex.quote(str(summary.run))

@@ -64,10 +64,12 @@ def _reached(summary: Summary) -> str:
 def _unscored(summary: Summary) -> str:
     """Say why a run has no score, and what would give one."""
     why, more = why_none(summary.job), ""
+    hidden = why.startswith("withheld")
+    why = f"Scores of silos are {why}" if hidden else f"There are no scores of silos{why[why.index(':') :]}"
     if "privacy" in summary.job:
         more = ", or set [privacy] evaluate_unprotected = true, whose scores no noise protects"
     test = "a test set of the server (test.h5 in the shard folder)"
-    return f"No round was scored. Scores of silos: {why}. To get a score, add {test}{more}."
+    return f"No round was scored. {why}. To get a score, add {test}{more}."
 
 
 def _of_target(summary: Summary, value: float | None) -> str:

@@ -18,7 +18,7 @@ from mpifl.report.pages.falls import falls
 from mpifl.report.pages.gains import Gain, check_alone, gained, gains, largest_loss, values
 from mpifl.report.pages.happened import happened, minded, verdict
 from mpifl.report.pages.silos_section import silos
-from mpifl.report.pages.trust_section import spent, trust
+from mpifl.report.pages.trust_section import trust
 from mpifl.report.runs import (
     PLAIN,
     Held,
@@ -34,6 +34,7 @@ from mpifl.report.runs import (
     read_tables,
     rows_of_rounds,
     trained_on,
+    trains_alone,
     units,
 )
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
@@ -233,7 +234,7 @@ def _cards(summary: Summary, rows: int) -> list[tuple[str, str, str]]:
         held = held if most is None else f"best of all rounds: {most}"
         cards = [(metric.label, near or "", "; ".join([*sure[:1], held + of, *sure[1:]]))]
     elif summary.epsilon is not None:
-        cards = [("epsilon", f"{summary.epsilon:.3g}", spent(summary))]
+        cards = [("epsilon", f"{summary.epsilon:.4g}", "")]
     else:
         cards = []
     if (worst := values[f"{metric.silo}_worst"]) is not None and len(scores(summary)) != 1:
@@ -258,7 +259,7 @@ def _cards(summary: Summary, rows: int) -> list[tuple[str, str, str]]:
         carried = units.size(summary.total(*BYTES))
         speed = units.speed(summary.records)
         told = [f"{beside} more for scoring and checkpoints"]
-        told += [f"{carried} between server and silos"] if summary.total(*BYTES) else []
+        told += [] if trains_alone(summary.job) else [f"{carried} between server and silos"]
         told += [f"training: {speed}"] if speed else []
         cards.append(("time of rounds", units.seconds(summary.total("seconds")), "; ".join(told)))
     return cards

@@ -127,12 +127,13 @@ def spent(summary: Summary) -> str:
     budget = number(privacy, "epsilon")
     of = "no budget was set" if budget is None else f"of a budget of {budget:g}"
     left = number(summary.records[-1], "budget_left")
-    more = f", enough for {left:,.0f} more rounds" if left and budget is not None else ""
+    more = f"; it is enough for {left:,.0f} more rounds" if left and budget is not None else ""
     delta = number(privacy, "delta")
     at = "" if delta is None else f" at delta {delta:g}"
     joined = f"; {of}" if budget is None else f", {of}"
     rounds = f"{summary.rounds:,} round{'s' * (summary.rounds > 1)}"
-    return f"Privacy spent in {rounds}: epsilon {summary.epsilon:.3g}{at}{joined}{more}."
+    whose = "silo" if privacy.get("level") == "silo" else "example"
+    return f"Each {whose} has spent epsilon {summary.epsilon:.4g}{at} in {rounds}{joined}{more}."
 
 
 def _labels(summary: Summary) -> list[Block]:

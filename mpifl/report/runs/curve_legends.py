@@ -47,7 +47,10 @@ def legends(found: Sequence[Group]) -> list[str]:
     keys = [key for key in offered if key != "seed"]
     keys = keys if _parts(jobs, keys) == _parts(jobs, offered) else offered
     keys = keys if len(keys) <= MOST_NAMED else telling_keys(found)
-    if any(_lacks(group.runs[0], key) for group in found for key in keys) and ALGORITHM not in keys:
+    other = any(
+        trains_alone(group.runs[0].job) or any(_lacks(group.runs[0], key) for key in keys) for group in found
+    )
+    if other and keys and ALGORITHM not in keys:
         keys = [ALGORITHM, *keys]
     names = [said(group.runs[0], keys) if keys else NAMES[group.name] for group in found]
     names = [

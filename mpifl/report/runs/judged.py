@@ -70,8 +70,8 @@ class Judged:
         said = f"{self.of[0].metric.label} on {rows}, after {last}"
         if not self.own:
             return said
-        model = "the server's model" if self.rows == SERVER else "the model that each silo uses"
-        return f"{said}, with {model}; silos of some runs have models of their own"
+        model = "the server's model" if self.rows == SERVER else "the model of each silo where it has its own"
+        return f"{said}, by {model}"
 
 
 def judged_by_all(found: Sequence[Group]) -> Judged | None:

@@ -21,6 +21,7 @@ from mpifl.report.runs.kept_job import (
     metric_of,
     read_tables,
     target_of,
+    trains_alone,
     unprotected,
 )
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
@@ -205,8 +206,8 @@ class Summary:
         """
         name, silo, told = self.metric.name, self.metric.silo, self.of_silos
         deviation, pooled = number(told, f"{silo}_std"), self.metric.pooled
-        # silos that train alone send nothing, and 0 would be a rank among the traffic of others
-        sums = {sum: None if self.missing else self.total(sum) or None for sum in ("seconds", *BYTES)}
+        sums = {sum: None if self.missing else self.total(sum) for sum in ("seconds", *BYTES)}
+        sums |= dict.fromkeys(BYTES) if trains_alone(self.job) else {}  # what is sent is of no use to these
         return {
             "rounds_done": float(self.rounds),
             **({} if self.model_round is None else {"model_round": float(self.model_round)}),
@@ -228,7 +229,7 @@ class Summary:
         """Return what it took until the first round at the target, the round included."""
         round = None if self.missing else self.reached(target)
         seconds = None if round is None else self.total("seconds", until=round)
-        carried = None if round is None else self.total(*BYTES, until=round) or None
+        carried = None if round is None or trains_alone(self.job) else self.total(*BYTES, until=round)
         rounds = None if round is None else float(round)
         found = {"rounds_to_target": rounds, "seconds_to_target": seconds, "bytes_to_target": carried}
         if self.clock is not None:

@@ -304,8 +304,8 @@ def test_silos_with_models_of_their_own_are_judged_by_these(tmp_path):
     names, said, _ = judged(one, own)
     assert names[0].startswith("each silo alone")
     assert said == (
-        "accuracy on the silos' held-out examples, after round 2, with the model that each silo uses; silos "
-        "of some runs have models of their own"
+        "accuracy on the silos' held-out examples, after round 2, "
+        "by the model of each silo where it has its own"
     )
     none = judged_run(tmp_path / "none", 0.5, 0.9, local={"lr": 0.4})
     (none / "metrics.jsonl").write_bytes(encode_record({"round": 1, "train_loss": 1.0}))

@@ -41,7 +41,7 @@ def test_the_verdict_names_the_metric_the_target_and_the_worst_silo(tmp_path):
         (
             [{"round": 1}],
             [
-                "No round was scored. Scores of silos: there are none: no silo holds out examples, or no "
+                "No round was scored. There are no scores of silos: no silo holds out examples, or no "
                 "round was scored yet. To get a score, add a test set of the server (test.h5 in the shard "
                 "folder)."
             ],
@@ -111,9 +111,10 @@ def test_a_fall_is_told_with_who_was_absent_who_is_back_and_the_training_loss(tm
         record(n, test_accuracy=0.8 - 0.3 * (n == 6), train_loss=1.0 + 2 * (n == 6)) for n in range(1, 9)
     ]
     records[4]["faults"], records[5]["late"] = {"1": "no answer"}, ["bern"]
+    records[0]["drawn"], records[5]["drawn"] = ["bern"], ["bern", "chur"]
     told = happened(make_run(tmp_path, records), ["basel", "chur", "bern"], finished=True)
     why = "silo bern left out of the round; silo chur back after being left out; "
-    why += "the training loss rose from 1 to 3"
+    why += "the training loss rose from 1 to 3; only silos bern, chur trained, silo chur for the first time"
     assert (6, "Accuracy falls by 30.00 points, from 80.00% to 50.00%", why) in told
 
 
@@ -122,13 +123,14 @@ def test_a_private_run_without_a_score_says_what_it_spent_why_and_what_would_giv
     records = [{"round": n, "train_loss": 1.0, "epsilon": 0.75 * n, "budget_left": 4 - n} for n in (1, 2)]
     told = verdict(read_run(make_run(tmp_path, records, **table)))
     assert told == [
-        "No round was scored. Scores of silos: withheld: differential privacy protects the scores on a "
+        "No round was scored. Scores of silos are withheld: differential privacy protects the scores on a "
         "silo's own examples. To get a score, add a test set of the server (test.h5 in the shard folder), or "
         "set [privacy] evaluate_unprotected = true, whose scores no noise protects.",
-        "Privacy spent in 2 rounds: epsilon 1.5 at delta 0.001, of a budget of 8, enough for 2 more rounds.",
+        "Each example has spent epsilon 1.5 at delta 0.001 in 2 rounds, of a budget of 8; it is enough for 2 "
+        "more rounds.",
     ]
     words = " ".join(Reader(write_report(read_run(tmp_path).run).read_text()).titles())
-    assert "epsilon 1.5 Privacy spent in 2 rounds" in words
+    assert "epsilon 1.5 rounds 2 time of rounds" in words
     assert "Each silo can tell for itself: train one model on its own rows alone, and score both" in words
 
 
