@@ -36,6 +36,7 @@ from mpifl.report.runs import (
     settings,
     standings_of,
     to_target,
+    trains_alone,
     units,
     verdict,
 )
@@ -123,7 +124,6 @@ def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found
     out = [f"{run.name} ({briefly(run, reason)})" for run, reason in left_out.items()]
     out += [f"{name[run.run]} ({_why_not(run, summaries)})" for run in summaries if run not in told]
     said = f"{len(ranked):,} of {many:,} runs are ranked."
-    said = f"All {many:,} runs are ranked; none was left out." if len(ranked) == many else said
     said += f" Left out: {', '.join(out)}." if out else ""
     warned = [name[run.run] for run in ranked if not run.finished]
     return said + (f" Ranked although not finished: {', '.join(warned)}." if warned else "")
@@ -274,6 +274,7 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
     runs = [run for one in found for run in one.group.runs]
     figure = found[0].judged.curve() if found[0].judged else metric.test
     looks = group_looks([one.group for one in found])
+    alone = {one.name for one in found if trains_alone(one.group.runs[0].job)}  # their traffic is of no use
     curves = [(one.name, each, look.page) for one, look in zip(found[:most], looks, strict=False)
               if (each := curve(one.group, figure)) is not None]  # fmt: skip
     note = f"The chart has the {most} best of {len(found)} settings." if len(found) > most else ""
@@ -281,6 +282,7 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
     note += " Each round is scored on validation rows." if any(run.by_valid for run in runs) else ""
     panels = []
     for along, which in AXES:
+        shown = [one for one in curves if which != 1 or one[0] not in alone]
         lines = [
             charts.Line(
                 name,
@@ -288,12 +290,12 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
                 look,
                 metric.write(float(each.mean[-1])),
             )
-            for name, each, look in curves
+            for name, each, look in shown
         ]
-        above = lie_above([each for _, each, _ in curves], which)
+        above = lie_above([each for _, each, _ in shown], which)
         title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
         said = f"{note} Values beside names are of the last round." if which == 0 else note
-        said += lying([name for name, *_ in curves], above)
+        said += lying([name for name, *_ in shown], above)
         covers = units.two_points(found[0].mean) if metric.share else ()
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=said, along=along,
                                    wide=which == 0, covers=covers))  # fmt: skip
@@ -307,11 +309,12 @@ def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fo
     keys = curve_legends.telling_keys([Group(str(run.run), [run]) for run in summaries])
     level, rows = level_of(summaries, target), []
     offered = [c for c in columns_of(summaries) if any(each.get(c.figure) is not None for each in figures)]
-    name = called(summaries)
-    room = ROOM - min(max(map(len, name.values())), LONGEST) - BESIDE * (len(keys) + 3 * (level is not None))
+    name, jobs = called(summaries), [settings(run.job) for run in summaries]
+    wide = [max(BESIDE, *(len(curve_legends.value(job.get(key))) + 2 for job in jobs)) for key in keys]
+    room = ROOM - min(max(map(len, name.values())), LONGEST) - sum(wide) - 3 * BESIDE * (level is not None)
     columns = fitting(offered, figures, room, metrics_of(summaries))
-    for run, each in zip(summaries, figures, strict=True):
-        job, row = settings(run.job), [Cell(name[run.run], str(run.run), link=_link(run, path))]
+    for run, job, each in zip(summaries, jobs, figures, strict=True):
+        row = [Cell(name[run.run], str(run.run), link=_link(run, path))]
         row += [Cell(curve_legends.value(job.get(key)), str(job.get(key, ""))) for key in keys]
         row.append(Cell(str(run.rounds), run.rounds))
         for column in columns:

@@ -58,8 +58,8 @@ def told_falls(summary: Summary, names: Names) -> list[Event]:
     events = []
     for at, by in found or usual:
         old, new = points[at] + sign * by, points[at]
-        said = f"{metric.title} {verb} by {units.points(by, metric)}, from {metric.write(old)} to "
-        said = f"Largest {verb[:-1]}: {said[:1].lower()}{said[1:]}" if usual else said
+        who = f"Largest {verb[:-1]}: {metric.label}" if usual else metric.title
+        said = f"{who} {verb} by {units.points(by, metric)}, from {metric.write(old)} to "
         why = _usual(summary, old, new) if usual else _why(summary, at, names)
         events.append(Event(at, f"{said}{metric.write(new)}{_blamed(summary, at)}", why))
     return events

@@ -93,7 +93,8 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     told = scores(summary)
     each = ranked(told, summary.metric)
     alike = [name for name, value in each if value in (None, 1.0) and one_class(told[name], held.get(name))]
-    one = f"The rows of {NAMES.listed(alike, MOST_NAMED)} have one class, so no score tells anything."
+    who, label = NAMES.listed(alike, MOST_NAMED), summary.metric.label
+    one = f"The rows of {who} have one class, so {label} says nothing."
     found = [(name, value) for name, value in each if value is not None]
     if len(found) < 2:
         return one if alike and len(each) > 1 else ""

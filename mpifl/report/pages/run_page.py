@@ -148,7 +148,7 @@ def page(
         broad=alone is not None,  # its table of silos has two more columns
         state=_state(summary, every),
         head=_head(summary, environment, names, every, over, held),
-        cards=_cards(summary, judging(summary, spec, held)),
+        cards=_cards(summary, judging(summary, spec, held), held),
         figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
     )
@@ -220,7 +220,7 @@ def _head(
     return [("", " · ".join(words)), *said, *([("", loads_itself(every))] if every else [])]
 
 
-def _cards(summary: Summary, rows: int) -> list[tuple[str, str, str]]:
+def _cards(summary: Summary, rows: int, holds: Mapping[str, Held]) -> list[tuple[str, str, str]]:
     """Return four figures: what each is, its value, and what is beside it."""
     values, metric, write = summary.figures(summary.target), summary.metric, summary.metric.write
     main, final, best = summary.judged_by or metric.test, summary.final(), values[f"best_{metric.name}"]
@@ -240,6 +240,7 @@ def _cards(summary: Summary, rows: int) -> list[tuple[str, str, str]]:
     if (worst := values[f"{metric.silo}_worst"]) is not None and len(scores(summary)) != 1:
         mean = write(values[f"{metric.silo}_mean"] or 0)
         who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""
+        who += run_figures.reach_of(worst, holds.get(summary.worst_silo or ""), metric)
         more = f"; {summary.silo_rows}" if summary.silo_rows else ""
         more += ", each silo with a model of its own" if summary.personal else ""
         cards.append(("worst silo", write(worst), f"{who}the mean over silos is {mean}{more}"))

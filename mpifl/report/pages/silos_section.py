@@ -170,7 +170,7 @@ def _chance(
             cells.append(Cell())
             continue
         at, least, most = (100 * scale(value) for value in place)
-        said = f"{metric.write_briefly(round(place[1], 3))} to {metric.write_briefly(round(place[2], 3))}"
+        said = units.reach(place[1:], metric)
         cells.append(Cell(said, place[1], dots=[at], span=(least, most), beside=True))
     return [(INTERVAL, cells)], axis
 

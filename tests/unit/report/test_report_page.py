@@ -169,15 +169,17 @@ def test_a_silo_of_one_class_has_words_in_place_of_a_score(tmp_path):
     words = " ".join(read(make_run(tmp_path, [record(1, **told)]))[1].titles())
     assert "b 75.00% 0.5000 a one class only one class only" in words
     assert "'one class only': the silo's rows have one class, so the score tells nothing." in words
-    assert "The rows of silo a have one class, so no score tells anything." in words
+    assert "The rows of silo a have one class, so accuracy says nothing." in words
 
 
 def test_thirty_silos_are_seen_at_once_and_of_more_it_is_said_that_the_table_scrolls(tmp_path):
     for many in (30, 31):
         given = silos(**{f"s{n}": n / 100 for n in range(many)})
         text, reader = read(make_run(tmp_path / str(many), [record(1, **given)]))
-        (style,) = re.findall(r"\.figure \.scroll \{ max-height: (\d+)px", text)
-        assert int(style) >= 36 * 30 + 40, "rows with small curves, and the heads"
+        (style,) = re.findall(r"\.figure \.scrolls ~ \.scroll \{ max-height: (\d+)px", text)
+        assert int(style) >= 36 * 30 + 40, (
+            "only a table that is said to scroll is cut, below its thirtieth row"
+        )
         assert ("The table has 31 rows. Scroll in it to see all." in reader.titles()) is (many > 30)
 
 
