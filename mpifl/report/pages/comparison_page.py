@@ -93,20 +93,20 @@ def compare_page(
         title=title,
         every=None,
         broad=True,
-        words=" · ".join(_words(summaries, len(summaries) + len(left_out), found)),
+        words=" · ".join(_words(summaries, len(summaries) + len(left_out))),
         verdict=said,
         figures=there(drawn),
         folds=there([_remarks(summaries, left_out), _table(summaries, target, path)]),
     )
 
 
-def _words(summaries: Sequence[Summary], runs: int, found: Sequence[Standing]) -> list[str]:
+def _words(summaries: Sequence[Summary], runs: int) -> list[str]:
     """Say what was compared, and what is the same in all of the runs."""
     each = [headline(run.job) for run in summaries]
     silos = {len(scores(run)) for run in summaries} - {0}
     return [
         _many(runs, "run"),
-        _many(len(found) + len(found[0].judged.diverged if found and found[0].judged else ()), "setting"),
+        _many(len(groups(summaries)), "setting"),
         *(word for word in each[0] if all(word in words for words in each)),
         *([_many(silos.pop(), "silo")] if len(silos) == 1 else []),
     ]
@@ -117,7 +117,7 @@ def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found
     judged, many, name = found[0].judged if found else None, len(summaries) + len(left_out), called(summaries)
     if not ranked_by(found):
         why = ": all have diverged" if summaries and all(run.diverged for run in summaries) else ""
-        why = why or ": no main metric was scored in all of them" * (not found)
+        why = why or ": no main metric is common to all of them" * (not found)
         return f"No run is ranked{why}."
     ranked = [run for one in found for run in one.group.runs if judged is None or run not in judged.without]
     told = [*ranked, *(judged.without if judged else ())]  # the verdict names those without
