@@ -14,7 +14,11 @@ from mpifl.run.folder import number
 
 MOST_SILOS = 200
 KEYS = ("delta", "clip", "quantile", "noise", "accountant")
-OF_MASKS = ("least", "colluding", "range")
+OF_MASKS = {
+    "least": "fewest parties of a sum",
+    "colluding": "share of parties that may collude",
+    "range": "largest number of an update",
+}
 OF_EXAMPLES = "Epsilon covers this run alone. Each site keeps its own total over all runs."
 OF_COUNTS = "The counts of rows and labels in federation.json are known to the server and are not protected."
 OF_LABELS = (
@@ -90,7 +94,7 @@ def _masks(summary: Summary) -> list[Block]:
         if told
         else []
     )
-    facts += [[key, _figure(security, key, "{:.3g}")] for key in OF_MASKS if key in security]
+    facts += [[said, _figure(security, key, "{:.3g}")] for key, said in OF_MASKS.items() if key in security]
     return [Table.of([], facts)]
 
 

@@ -180,6 +180,7 @@ def _drawn(spec: FederationSpec) -> Fold:
         note += f" From the left: {', '.join(beside)}."
     if spec.classes is None:  # values, of which federation.json counts nothing
         return Fold("The data", [Said(note)])
+    note += " Bars are training examples, colours are shares of each label."
     names = [name[:8] for name in spec.class_names or map(str, range(spec.classes))][::-1]
     most = float(shares.max()) or 1.0
     drawn = [
