@@ -20,6 +20,7 @@ from mpifl.report.runs import Held, Summary, chance, one_class, units
 from mpifl.run.folder import number, why_lost
 
 MOST_LEFT_OUT, MOST_MINDED = 20, 3
+PART = " Each round asks a part of the silos."
 NO_FAULT = "No silo was left out of a round, and no rank was lost."
 
 
@@ -169,7 +170,8 @@ def happened(
     told = any("faults" in record for record in summary.records)
     fault = any(record.get("faults") or record.get("ranks_lost") for record in summary.records)
     note = NO_FAULT if told and not fault else ""
-    return Figure("What happened", note, [Table.of(heads, rows, text=1)], wide=True) if rows else None
+    note += PART * any("drawn" in record for record in summary.records)
+    return Figure("What happened", note.strip(), [Table.of(heads, rows, text=1)], wide=True) if rows else None
 
 
 def _marks(summary: Summary) -> list[Event]:

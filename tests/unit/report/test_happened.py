@@ -116,6 +116,8 @@ def test_a_fall_is_told_with_who_was_absent_who_is_back_and_the_training_loss(tm
     why = "silo bern left out of the round; silo chur back after being left out; "
     why += "the training loss rose from 1 to 3; only silos bern, chur trained, silo chur for the first time"
     assert (6, "Accuracy falls by 30.00 points, from 80.00% to 50.00%", why) in told
+    words = " ".join(Reader(write_report(tmp_path).read_text()).titles())
+    assert "What happened Each round asks a part of the silos." in words
 
 
 def test_a_private_run_without_a_score_says_what_it_spent_why_and_what_would_give_one(tmp_path):
