@@ -84,13 +84,15 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def ticks_log(low: float, high: float) -> list[float]:
-    """Return powers of ten, or 1, 2 and 5 times them where few lie between; they enclose both ends."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    """Return some powers of ten, or 1, 2 and 5 times them where few lie between; they enclose both ends."""
+    first, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    step = max((end - first) // 6, 1)
+    powers = range(first, end + step, step)
     factors = (1,) if len(powers) > 4 else (1, 2, 5)
     found = [factor * 10.0**power for power in powers for factor in factors]
-    first = max(level for level in found if level <= low * (1 + 1e-9))
-    last = min(level for level in found if level >= high * (1 - 1e-9))
-    return [level for level in found if first <= level <= last]
+    least = max(level for level in found if level <= low * (1 + 1e-9))
+    most = min(level for level in found if level >= high * (1 - 1e-9))
+    return [level for level in found if least <= level <= most]
 
 
 def levelled(values: Sequence[float], log: bool) -> tuple[Scale, list[float]]:

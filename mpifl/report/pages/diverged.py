@@ -64,13 +64,13 @@ def fallen(summary: Summary) -> list[str]:
 def _of_use(summary: Summary, last: int) -> str:
     """Say which round before a divergence is the last, and where its model is."""
     if last < 1:
-        return "No round is of use."
+        return "No round has a usable model."
     kept = [at for at in saved(summary.run) if at <= last]
     if summary.model_round is not None and summary.model_round <= last:
         where = f"model.safetensors is of round {summary.model_round:,}"
     else:
         where = f"its newest checkpoint is of round {kept[0]:,}" if kept else NONE_SAVED
-    return f"The last round of use is round {last:,}; {where}."
+    return f"The last usable model is of round {last:,}; {where}."
 
 
 def saved(run: Path) -> list[int]:

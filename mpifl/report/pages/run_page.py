@@ -77,7 +77,7 @@ def write_report(
     path = place(run, out)
     if (lost := why_lost(run)) and not read_metrics(run):
         diverged = "diverged" if chance.names_divergence(lost) else "lost"
-        head = [("bad", f"Warning: {lost}."), ("lead", "No round was finished, so there is no model of use.")]
+        head = [("bad", f"Warning: {lost}."), ("lead", "No round was finished, so there is no usable model.")]
         write_page(
             "--out", path, bare_page(run, read_tables(run / "job.toml")[0], (diverged, "bad", str(run)), head)
         )

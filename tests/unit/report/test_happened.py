@@ -203,13 +203,13 @@ DIVERGED = {
     "no number": (
         [{}, {}, {"test_loss": float("nan"), **silos(a=0.5, b=0.5)}],
         "the test loss is not finite (round 3). "
-        "The last round of use is round 2; its newest checkpoint is of round 2.",
+        "The last usable model is of round 2; its newest checkpoint is of round 2.",
     ),
     "a silo first": (
         [{}, {"faults": {"1": "'w' holds NaN or Inf"}}, {"train_loss": float("inf")}],
         "silo bern first had figures that are not finite (round 2); "
         "the training loss is not finite (round 3). "
-        "The last round of use is round 1; no checkpoint of it or of an earlier round was kept.",
+        "The last usable model is of round 1; no checkpoint of it or of an earlier round was kept.",
     ),
     "in round 1": (
         [
@@ -218,7 +218,7 @@ DIVERGED = {
             {"test_accuracy": 0.1, "answers": {"test": {"commonest": 0.1}}},
         ],
         "the training loss was above 2.303, the loss of equal probabilities for all classes, first in round "
-        "1, and was largest, 1e+10, in round 2. No round is of use.",
+        "1, and was largest, 1e+10, in round 2. No round has a usable model.",
     ),
     "grown": (
         [
@@ -228,7 +228,7 @@ DIVERGED = {
         ],
         "the test loss grew 20-fold, from 3 in round 1 to 60 in round 3 (round 2); "
         "the training loss grew 20-fold, from 2 in round 1 to 40 in round 3 (round 2). "
-        "The last round of use is round 1;",
+        "The last usable model is of round 1;",
     ),
 }
 

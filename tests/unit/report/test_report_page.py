@@ -304,6 +304,11 @@ def test_levels_enclose_what_is_drawn(low, span, log):
     assert levels[-1] >= low + span - close
 
 
+def test_a_loss_over_many_powers_of_ten_has_few_levels_that_enclose_it():
+    levels = charts.ticks_log(0.5, 3e13)
+    assert (levels[0], levels[-1], len(levels) <= 9) == (0.1, pytest.approx(1e15), True)
+
+
 @pytest.mark.parametrize(("first", "cut"), [(4.0, False), (40.0, True)])
 def test_a_first_round_that_would_flatten_the_others_is_cut_and_its_time_told(first, cut):
     times = charts.Line("a", list(enumerate([first, *[2.0] * 5], 1)))
