@@ -22,6 +22,8 @@ Coins: TypeAlias = Callable[[Server], NDArray[np.bool_]]
 LOSSES = "last losses"
 """The key of the server's state for each silo's training loss in its last accepted round, float64. It is
 infinite before the first one."""
+MOST_DRAWN = 100
+"""Silos of a round that are told by name; longer lists say nothing to a reader."""
 CLOCK = "virtual seconds"
 """The key of the server's state for the seconds of all rounds so far: an exact fraction, as a text."""
 
@@ -80,15 +82,17 @@ class Selector:
         return ready
 
     def pass_time(self, silos: Sequence[int], names: Names) -> dict[str, Any]:
-        """Let the virtual clock go on by a finished round of these silos; return what it says, and who was
-        late."""
+        """Let the virtual clock go on by a finished round of these silos; return what it says, who was late,
+        and who was drawn, if that is a part of all silos. A secret draw, by `coins`, is not told."""
+        told = self._coins is None and len(silos) < len(self._sizes) and len(silos) <= MOST_DRAWN
+        drawn = {"drawn": [names[silo] for silo in silos]} if told else {}
         if self._clock is None:
-            return {}
+            return drawn
         took = max((self._clock.seconds(silo, self._server.round) for silo in silos), default=Fraction(0))
         now = Fraction(self._server.state.get(CLOCK, "0")) + took
         self._server.state[CLOCK] = str(now)
         late = {"late": [names[silo] for silo in self._late]} if self._late else {}
-        return {"virtual_seconds": float(now), **late}
+        return {"virtual_seconds": float(now), **late, **drawn}
 
     def learn(self, losses: Mapping[int, float]) -> None:
         """Note the losses of silos whose updates counted in a finished round.

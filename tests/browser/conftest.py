@@ -77,7 +77,14 @@ def run(
         for n in range(1, rounds + 1)
     ]
     (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
-    ranks = {str(rank): {"host": f"node{rank}", "device": "cuda:0", "silos": "1"} for rank in range(9)}
+    ran = {
+        "device": "cuda:0",
+        "silos": "1",
+        "processor": "AMD EPYC (AVX512)",
+        "launcher": "prterun (Open MPI)",
+    }
+    ran |= {"instructions": "avx avx2 fma avx512f", "caches": "L1 32K, L2 1024K, L3 32768K", "pid": "15525"}
+    ranks = {str(rank): {"host": f"node{rank}", **ran} for rank in range(9)}
     shards = folder.parent / "shards"
     if not shards.exists():
         write_folder(shards, [30, 9, 12, 40, 25, 11, 9, 30], test=20, silos_test=30)

@@ -75,7 +75,7 @@ def baseline_command(
 def page(found: Baseline, title: str) -> str:
     """Return the page."""
     rows = [_row(one, found) for one in (*found.silos, found.whole)]
-    drawn = Table(["silo", *heads(found), "0 in the middle"], rows)
+    drawn = Table(["silo", *heads(found), "interval, 0 in the middle"], rows)
     note = f"{found.metric.name} on the same test rows; difference: federated − alone; {found.test}."
     figure = Figure("Each silo alone, the federated model, and all pooled", note, [drawn], wide=True)
     remarks = [["all", one] for one in (*found.remarks, *warnings_of(found))]

@@ -14,7 +14,7 @@ from mpifl.report.judging import paired
 
 NONE_SEEN = "no difference seen"
 FEWEST_EVENTS = 10
-"""Rows of the rarer answer below which an interval and a p are of little worth."""
+"""Rows of the rarer class below which an interval and a p say little."""
 TOO_FEW = "too few rows"
 MOST_NAMED = 6
 """Silos that the verdict names."""
@@ -27,8 +27,18 @@ FROM_CHANCE = (
 def heads(found: Baseline) -> list[str]:
     """Return the headings of the columns."""
     pooled = ["pooled"] if found.whole.pooled is not None else []
-    rarer = ["rarer answer"] if _has_events(found) else []
-    return [*_rows(found), *rarer, "alone", "federated", *pooled, "difference", "95% interval", "p", "seen"]
+    rarer = ["rarer class"] if _has_events(found) else []
+    return [
+        *_rows(found),
+        *rarer,
+        "alone",
+        "federated",
+        *pooled,
+        "difference",
+        "95% interval",
+        "p",
+        "outcome",
+    ]
 
 
 def _rows(found: Baseline) -> list[str]:
@@ -41,7 +51,11 @@ def cells(one: Scored, found: Baseline) -> list[str]:
     """Return what stands below these headings, for a silo or for all rows."""
     metric = found.metric
     values = [one.alone, one.federated, *([] if one.pooled is None else [one.pooled])]
-    figures = [metric.write(value) if math.isfinite(value) else "–" for value in values]
+    perfect = "one class only" if one.events == 0 else metric.write(1.0)
+    figures = [
+        (perfect if value == 1.0 else metric.write(value)) if math.isfinite(value) else "–"
+        for value in values
+    ]
     rows = [f"{one.rows:,}", f"{one.counted:,}"][: len(_rows(found))]
     rows += [f"{one.events:,}" if one.events is not None else "–"] if _has_events(found) else []
     if one.difference is None or one.p is None:
@@ -62,8 +76,8 @@ def warnings_of(found: Baseline) -> list[str]:
     for one in found.silos:
         words = []
         if one.events is not None and one.events < FEWEST_EVENTS:
-            words.append(f"{one.events:,} row{'s' * (one.events != 1)} of the rarer answer.")
-            words += ["The interval and p are of little worth."] if one.difference else []
+            words.append(f"{one.events:,} row{'s' * (one.events != 1)} of the rarer class.")
+            words += ["The interval and p say little."] if one.difference else []
         if one.undefined:
             words.append(
                 f"{one.undefined:,} of {paired.DRAWS:,} draws had no {found.metric.name} and are left out."

@@ -84,13 +84,15 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def ticks_log(low: float, high: float) -> list[float]:
-    """Return powers of ten, or 1, 2 and 5 times them where few lie between; they enclose both ends."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    """Return some powers of ten, or 1, 2 and 5 times them where few lie between; they enclose both ends."""
+    first, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    step = max((end - first) // 6, 1)
+    powers = range(first, end + step, step)
     factors = (1,) if len(powers) > 4 else (1, 2, 5)
     found = [factor * 10.0**power for power in powers for factor in factors]
-    first = max(level for level in found if level <= low * (1 + 1e-9))
-    last = min(level for level in found if level >= high * (1 - 1e-9))
-    return [level for level in found if first <= level <= last]
+    least = max(level for level in found if level <= low * (1 + 1e-9))
+    most = min(level for level in found if level >= high * (1 - 1e-9))
+    return [level for level in found if least <= level <= most]
 
 
 def levelled(values: Sequence[float], log: bool) -> tuple[Scale, list[float]]:
@@ -124,7 +126,7 @@ def lines(
 ) -> Figure | None:
     """Draw lines over rounds, or something else, with a band behind and a target across; None of none.
 
-    Times and counts, from 0, are `marked` up to the first line's highest value. Others show `covers`, too.
+    Times and counts, from 0, are `marked` up to the highest value. Others show `covers`, too.
     """
     given = [replace(one, points=_finite(one.points)) for one in drawn]
     shown = [line for line in given if any(value is not None for _, value in line.points)]
@@ -132,7 +134,7 @@ def lines(
         return None
     values = [[value for _, value in line.points if value is not None] for line in shown]
     if marked:
-        levels, tell = marked(highest(values[0]))
+        levels, tell = marked(max(map(highest, values)))
         y = Scale(0, levels[-1])
         cut = f" The first {along} took {write(values[0][0])}, more than the axis shows."
         note += cut if values[0][0] > y.high else ""

@@ -11,7 +11,6 @@ from urllib.parse import quote
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.judging import scores
 from mpifl.report.pages.compared_silos import each_against, held_by, reference_of, silos_of_settings
-from mpifl.report.pages.diverged import has_diverged
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
@@ -25,10 +24,11 @@ from mpifl.report.runs import (
     columns_of,
     curve_legends,
     fitting,
+    groups,
     headline,
     judged_by_all,
+    labels,
     level_of,
-    listed,
     metrics_of,
     ranked_by,
     read_runs,
@@ -36,6 +36,7 @@ from mpifl.report.runs import (
     settings,
     standings_of,
     to_target,
+    trains_alone,
     units,
     verdict,
 )
@@ -43,11 +44,14 @@ from mpifl.report.runs import (
 ROOM, LONGEST, BESIDE = 120, 28, 9
 """Characters of a row of all runs on a desk, of a run's name there at most, and of a setting."""
 DOTS, MISSED = "one dot per seed", "not reached"
-TESTED = ("behind the first", "95% interval, not corrected", "p, corrected")
-HOLM = (
+TESTED = ("behind the first", "95% interval", "p")
+PAIRS = ("behind the first", "95% interval, not corrected", "p, corrected")
+"""What tables say of a setting and the first, of two settings and of more."""
+TEST = (
     "A t-test over the seeds compares each setting with the first. It is paired where both have the same "
-    "seeds, else Welch's. p is corrected by Holm for all pairs of settings."
+    "seeds, else Welch's."
 )
+HOLM = " p is corrected by Holm for all pairs of settings."
 
 
 def compare_page(
@@ -89,44 +93,48 @@ def compare_page(
         title=title,
         every=None,
         broad=True,
-        words=" · ".join(_words(summaries, len(summaries) + len(left_out), len(found))),
+        words=" · ".join(_words(summaries, len(summaries) + len(left_out))),
         verdict=said,
         figures=there(drawn),
         folds=there([_remarks(summaries, left_out), _table(summaries, target, path)]),
     )
 
 
-def _words(summaries: Sequence[Summary], runs: int, settings: int) -> list[str]:
+def _words(summaries: Sequence[Summary], runs: int) -> list[str]:
     """Say what was compared, and what is the same in all of the runs."""
     each = [headline(run.job) for run in summaries]
     silos = {len(scores(run)) for run in summaries} - {0}
     return [
         _many(runs, "run"),
-        _many(settings, "setting"),
+        _many(len(groups(summaries)), "setting"),
         *(word for word in each[0] if all(word in words for words in each)),
         *([_many(silos.pop(), "silo")] if len(silos) == 1 else []),
     ]
 
 
 def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found: Sequence[Standing]) -> str:
-    """Say how many runs are ranked, which others are not, and which are although something went wrong."""
-    lacking = found[0].judged.without if found and found[0].judged else ()
-    ranked = {run.run for one in found for run in one.group.runs} - {run.run for run in lacking}
-    named = {run.run for run in lacking}  # the verdict names these
-    out = [f"{run.name} ({briefly(run, reason)})" for run, reason in left_out.items()]
-    out += [f"{called(run)} (repeats a seed)" for run in summaries
-            if found and run.run not in ranked | named]  # fmt: skip
-    wrong = [(run, "diverged" if has_diverged(run) else "" if run.finished else "not finished")
-             for run in summaries if run.run in ranked]  # fmt: skip
-    warned = [f"{called(run)} ({why})" for run, why in wrong if why]
-    many = len(summaries) + len(left_out)
+    """Say how many runs are ranked, which others are not, and which are although they are not finished."""
+    judged, many, name = found[0].judged if found else None, len(summaries) + len(left_out), called(summaries)
     if not ranked_by(found):
-        return f"No run is ranked{': no main metric was scored in all of them' * (not found)}."
+        why = ": all have diverged" if summaries and all(run.diverged for run in summaries) else ""
+        why = why or ": no main metric is common to all of them" * (not found)
+        return f"No run is ranked{why}."
+    ranked = [run for one in found for run in one.group.runs if judged is None or run not in judged.without]
+    told = [*ranked, *(judged.without if judged else ())]  # the verdict names those without
+    out = [f"{run.name} ({briefly(run, reason)})" for run, reason in left_out.items()]
+    out += [f"{name[run.run]} ({_why_not(run, summaries)})" for run in summaries if run not in told]
     said = f"{len(ranked):,} of {many:,} runs are ranked."
-    if len(ranked) == many:
-        said = f"All {many:,} runs are ranked; none was left out."
     said += f" Left out: {', '.join(out)}." if out else ""
-    return said + (f" Ranked all the same: {', '.join(warned)}." if warned else "")
+    warned = [name[run.run] for run in ranked if not run.finished]
+    return said + (f" Ranked although not finished: {', '.join(warned)}." if warned else "")
+
+
+def _why_not(run: Summary, summaries: Sequence[Summary]) -> str:
+    """Say why a run that was scored is not ranked."""
+    if run.diverged:
+        return "its loss diverged"
+    group = next((of for of in groups(summaries) if run in of.runs), None)
+    return "another seed of its setting diverged" if group else "repeats a seed"
 
 
 def _many(number: int, what: str) -> str:
@@ -149,7 +157,7 @@ def write_best(runs: Sequence[Path], search: bool = False) -> None:
 
 def _end(run: Summary) -> float | None:
     judged = judged_by_all([Group("", [run])])
-    return judged.value(run) if judged else None
+    return judged.value(run) if judged and not run.diverged else None
 
 
 def _place(run: Summary) -> tuple[bool, float]:
@@ -158,9 +166,9 @@ def _place(run: Summary) -> tuple[bool, float]:
     return end is None, (end or 0.0) * (-1 if run.metric.higher_is_better else 1)
 
 
-def called(run: Summary) -> str:
-    """Return the name of a run's folder."""
-    return run.run.absolute().name
+def called(summaries: Sequence[Summary]) -> dict[Path, str]:
+    """Return what each run is called: the shortest path that tells its folder from the others."""
+    return dict(zip((run.run for run in summaries), labels(summaries), strict=True)) if summaries else {}
 
 
 def _link(run: Summary, path: Path) -> str:
@@ -171,7 +179,8 @@ def _link(run: Summary, path: Path) -> str:
 
 def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> Fold | None:
     """Return what is to be said against some runs, in the part that the table's readers come to next."""
-    rows = [[called(run), one] for run in summaries for one in (run.stopped, *run.remarks) if one]
+    name = called(summaries)
+    rows = [[name[run.run], one] for run in summaries for one in (run.stopped, *run.remarks) if one]
     rows += [[run.name, f"left out: {reason}"] for run, reason in left_out.items()]
     return Fold(f"Remarks ({len(rows)})", [Table.of(["run", "reason"], rows)], opened=True) if rows else None
 
@@ -180,10 +189,11 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
     """Return a row for each setting, the best first: its mean, a dot a seed, what it cost."""
     metric, (place, axis) = found[0].metric, _places(found)
     others = rivals(found)
-    tested = any(one.test for one in others)
+    pairs = sum(len(one.ends) > 1 for one in found)
+    tests = PAIRS if pairs > 2 else TESTED if any(one.test for one in others) else ()
     several, worst = any(len(one.ends) > 1 for one in found), found[0].worst_head
     worst += ", mean" if several else ""
-    heads = [metric.label, DOTS, *(TESTED if tested else ()), worst]
+    heads = [metric.label, DOTS, *tests, worst]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
     for one, rival in zip(found, [None, *others], strict=True):
@@ -195,24 +205,21 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
             "; ".join(map(metric.write, one.ends)), dots=ends, span=(low, high) if low < high else None
         )
         dots = dots if ends else Cell("off the axis", "")
-        wrong = sum(map(has_diverged, one.group.runs))
-        of = f"{wrong} of {len(one.ends)} " if len(one.ends) > wrong else ""
-        name = one.name + f" ({of}diverged)" * (wrong > 0)
-        row = [Cell(name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
-        row += _against(rival) if tested else []
+        row = [Cell(one.name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
+        row += _against(rival) if tests else []
         row.append(Cell(metric.write(fmean(one.worst)), fmean(one.worst)) if one.worst else Cell("–", ""))
         row += [] if target is None else [_to_target(one, target)]
         row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
     note = "Each dot is a run with its own seed. The line is mean ± standard deviation over the seeds."
-    note += f" {HOLM}" if tested else ""
+    note += f" {TEST}" * bool(tests) + HOLM * (tests == PAIRS)
     note += " Time is without scoring and checkpoints." + " Traffic and time are means per run." * several
     table = Table(["setting", *heads, "traffic", "time"], rows, sort=True, axes={DOTS: axis})
     return Figure("Settings, the best first", note, [table], wide=True)
 
 
 def _against(rival: Rival | None) -> list[Cell]:
-    """Return what TESTED says of a setting; nothing of the first."""
+    """Return what TESTED and PAIRS say of a setting; nothing of the first."""
     if rival is None:
         return [Cell("", 0.0), Cell("", ""), Cell("", "")]
     behind, reach, _, p, name = rival.cells()
@@ -242,14 +249,6 @@ def _to_target(one: Standing, target: float) -> Cell:
     return Cell(f"{fmean(at):.0f}", fmean(at))
 
 
-def _missed(found: Sequence[Standing], target: float | None) -> str:
-    """Say which settings miss the target; "" where none does, and where all do, as the headline says."""
-    each = [_to_target(one, target) for one in found] if target is not None else []
-    missed = [(one.name, cell.text) for one, cell in zip(found, each, strict=False) if not cell.value]
-    who = [f"{name} ({text})" if text.startswith("reached") else name for name, text in missed]
-    return f" The target is missed by {listed(who)}." if who and {MISSED} != {c.text for c in each} else ""
-
-
 def _mean(one: Standing, target: float | None, write: Callable[[float], str], *figures: str) -> Cell:
     """Return the mean over seeds of a sum of figures, where all runs have them."""
     sums = one.sums(target, *figures)
@@ -275,6 +274,7 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
     runs = [run for one in found for run in one.group.runs]
     figure = found[0].judged.curve() if found[0].judged else metric.test
     looks = group_looks([one.group for one in found])
+    alone = {one.name for one in found if trains_alone(one.group.runs[0].job)}  # their traffic is of no use
     curves = [(one.name, each, look.page) for one, look in zip(found[:most], looks, strict=False)
               if (each := curve(one.group, figure)) is not None]  # fmt: skip
     note = f"The chart has the {most} best of {len(found)} settings." if len(found) > most else ""
@@ -282,6 +282,7 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
     note += " Each round is scored on validation rows." if any(run.by_valid for run in runs) else ""
     panels = []
     for along, which in AXES:
+        shown = [one for one in curves if which != 1 or one[0] not in alone]
         lines = [
             charts.Line(
                 name,
@@ -289,13 +290,12 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
                 look,
                 metric.write(float(each.mean[-1])),
             )
-            for name, each, look in curves
+            for name, each, look in shown
         ]
-        above = lie_above([each for _, each, _ in curves], which)
+        above = lie_above([each for _, each, _ in shown], which)
         title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
         said = f"{note} Values beside names are of the last round." if which == 0 else note
-        said += _missed(found, target) * (which == 0)
-        said += lying([name for name, *_ in curves], above)
+        said += lying([name for name, *_ in shown], above)
         covers = units.two_points(found[0].mean) if metric.share else ()
         panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=said, along=along,
                                    wide=which == 0, covers=covers))  # fmt: skip
@@ -309,11 +309,12 @@ def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fo
     keys = curve_legends.telling_keys([Group(str(run.run), [run]) for run in summaries])
     level, rows = level_of(summaries, target), []
     offered = [c for c in columns_of(summaries) if any(each.get(c.figure) is not None for each in figures)]
-    name = min(max(len(called(run)) for run in summaries), LONGEST)
-    room = ROOM - name - BESIDE * (len(keys) + 3 * (level is not None))
+    name, jobs = called(summaries), [settings(run.job) for run in summaries]
+    wide = [max(BESIDE, *(len(curve_legends.value(job.get(key))) + 2 for job in jobs)) for key in keys]
+    room = ROOM - min(max(map(len, name.values())), LONGEST) - sum(wide) - 3 * BESIDE * (level is not None)
     columns = fitting(offered, figures, room, metrics_of(summaries))
-    for run, each in zip(summaries, figures, strict=True):
-        job, row = settings(run.job), [Cell(called(run), str(run.run), link=_link(run, path))]
+    for run, job, each in zip(summaries, jobs, figures, strict=True):
+        row = [Cell(name[run.run], str(run.run), link=_link(run, path))]
         row += [Cell(curve_legends.value(job.get(key)), str(job.get(key, ""))) for key in keys]
         row.append(Cell(str(run.rounds), run.rounds))
         for column in columns:

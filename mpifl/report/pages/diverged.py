@@ -27,11 +27,6 @@ FAR = 0.05
 NONE_SAVED = "no checkpoint of it or of an earlier round was kept"
 
 
-def has_diverged(summary: Summary) -> bool:
-    """Return whether a run is known to have diverged, by what is said against it."""
-    return any(map(chance.names_divergence, summary.remarks))
-
-
 def divergence(summary: Summary, names: Names) -> list[Event]:
     """Return what went wrong in a run that diverged, and when, in the order of rounds."""
     return sorted([*_not_finite(summary), *_grown(summary), *_at_silos(summary, names)])
@@ -39,7 +34,7 @@ def divergence(summary: Summary, names: Names) -> list[Event]:
 
 def told(summary: Summary, names: Names) -> str:
     """Say how a run diverged, and which round and model are the last of use; "" of one that has not."""
-    if not has_diverged(summary):
+    if not summary.diverged:
         return ""
     found, lost = divergence(summary, names), why_lost(summary.run) or ""
     said = [
@@ -69,13 +64,13 @@ def fallen(summary: Summary) -> list[str]:
 def _of_use(summary: Summary, last: int) -> str:
     """Say which round before a divergence is the last, and where its model is."""
     if last < 1:
-        return "No round is of use."
+        return "No round has a usable model."
     kept = [at for at in saved(summary.run) if at <= last]
     if summary.model_round is not None and summary.model_round <= last:
         where = f"model.safetensors is of round {summary.model_round:,}"
     else:
         where = f"its newest checkpoint is of round {kept[0]:,}" if kept else NONE_SAVED
-    return f"The last round of use is round {last:,}; {where}."
+    return f"The last usable model is of round {last:,}; {where}."
 
 
 def saved(run: Path) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import NamedTuple
@@ -93,6 +94,22 @@ def held_against(found: Iterable[Gain]) -> str:
 def values(summary: Summary) -> dict[str, float]:
     """Return the main metric of each silo that has one, by its name, the worst first."""
     return {name: value for name, value in ranked(scores(summary), summary.metric) if value is not None}
+
+
+def gain_unknown(summary: Summary) -> list[str]:
+    """Say that a run by itself cannot tell whether it helped a silo, and which command can; nothing of a run
+    that diverged, or whose silos train alone or have columns of the same rows."""
+    if trains_alone(summary.job) or "split" in summary.job or summary.diverged:
+        return []
+    said = "Did it help a silo? This page cannot tell, since no silo was trained alone."
+    run = shlex.quote(str(summary.run))
+    if "privacy" in summary.job or "security" in summary.job:
+        how = "Each silo can tell for itself: train one model on its own rows alone, and score both with"
+        return [f"{said} {how} 'mpifl evaluate {run} --data SHARDS'."]
+    if summary.own_models or "personal" in summary.job.get("algorithm", {}):
+        how = "Train each silo alone (algorithm 'ditto' with lambda = 0), then run"
+        return [f"{said} {how} 'mpifl report {run} --alone RUN'."]
+    return [f"{said} To answer, run 'mpifl baseline {run}/job.toml --out {run}-baseline'."]
 
 
 def check_alone(summary: Summary, alone: Summary) -> None:

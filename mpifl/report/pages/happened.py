@@ -4,37 +4,41 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from statistics import fmean, median
 from types import MappingProxyType
 
-import numpy as np
-
 from mpifl.common import Names
 from mpifl.common.pages import Figure, Table
-from mpifl.report.judging import NAMES, ranked, scores
+from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.observers import HELD_OUT, best_round
 from mpifl.report.pages import diverged
 from mpifl.report.pages.diverged import Event
+from mpifl.report.pages.falls import MOST_NAMED, told_falls
 from mpifl.report.pages.gains import below_guessing
-from mpifl.report.runs import Held, Summary, chance, units
+from mpifl.report.pages.trust_section import spent
+from mpifl.report.runs import Held, Summary, chance, one_class, units
 from mpifl.run.folder import number, why_lost
 
-USUAL, SHARE = 6, 0.05
-"""A fall is a step down of more than so many times the usual step, and of this share of the whole span."""
-LATE = 0.1
-"""The first share of the rounds, in which steps are large, has no falls."""
-MOST_FALLS, MOST_BLAMED, MOST_LEFT_OUT, MOST_MINDED, MOST_NAMED = 3, 3, 20, 3, 10
-MOST_LOOKED = 200
-"""The largest falls of silos of which some may exceed chance."""
+MOST_LEFT_OUT, MOST_MINDED = 20, 3
+PART = " Each round asks a part of the silos."
 NO_FAULT = "No silo was left out of a round, and no rank was lost."
 
 
-def verdict(summary: Summary, names: Names = NAMES) -> list[str]:
+def verdict(
+    summary: Summary, names: Names = NAMES, held: Mapping[str, Held] = MappingProxyType({})
+) -> list[str]:
     """Return what came of a run, in a sentence or two."""
     stopped = f"{summary.stopped[:1].upper()}{summary.stopped[1:]}." if summary.stopped else ""
     return [
-        one for one in (diverged.told(summary, names), _reached(summary), stopped, _of_silos(summary)) if one
+        one
+        for one in (
+            diverged.told(summary, names),
+            _reached(summary),
+            spent(summary),
+            stopped,
+            _of_silos(summary, held),
+        )
+        if one
     ]
 
 
@@ -49,13 +53,24 @@ def _reached(summary: Summary) -> str:
         said = f"{metric.title} is {metric.write(final)} on {whose}, scored once at the end{by}"
         return f"{said}{_of_target(summary, None)}."
     if judged is None or (value := summary.figure(judged)) is None:
-        return "No round was scored."
+        return _unscored(summary)
     held = "the silos' validation rows" if summary.by_valid else HELD_OUT
     held = f"on {held}, taken together as one set"
     of = {metric.test: f"on {tested}", metric.pooled: held}
     mean = f"as the silos' mean, weighted by {'validation rows' if summary.by_valid else 'examples'}"
     said = f"{metric.title} is {metric.write(value, summary.target)} {of.get(judged, mean)}{by}"
     return f"{said}{_of_target(summary, value)}."
+
+
+def _unscored(summary: Summary) -> str:
+    """Say why a run has no score, and what would give one."""
+    why, more = why_none(summary.job), ""
+    hidden = why.startswith("withheld")
+    why = f"Scores of silos are {why}" if hidden else f"There are no scores of silos{why[why.index(':') :]}"
+    if "privacy" in summary.job:
+        more = ", or set [privacy] evaluate_unprotected = true, whose scores no noise protects"
+    test = "a test set of the server (test.h5 in the shard folder)"
+    return f"No round was scored. {why}. To get a score, add {test}{more}."
 
 
 def _of_target(summary: Summary, value: float | None) -> str:
@@ -74,28 +89,32 @@ def _of_target(summary: Summary, value: float | None) -> str:
     return f"; the target, {target}, {when}{where}{', and lost again by the end' if lost else ''}"
 
 
-def _of_silos(summary: Summary) -> str:
+def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     """Say how the model serves the silos, if more than one was scored."""
-    each = ranked(scores(summary), summary.metric)
+    told = scores(summary)
+    each = ranked(told, summary.metric)
+    alike = [name for name, value in each if value in (None, 1.0) and one_class(told[name], held.get(name))]
+    who, label = NAMES.listed(alike, MOST_NAMED), summary.metric.label
+    one = f"The rows of {who} have one class, so {label} says nothing."
     found = [(name, value) for name, value in each if value is not None]
     if len(found) < 2:
-        return ""
+        return one if alike and len(each) > 1 else ""
     write, half = summary.metric.write, median(value for _, value in found)
-    (_, low), (best, high) = found[0], found[-1]
+    (_, low), (best, high) = found[0], next((o for o in reversed(found) if o[0] not in alike), found[-1])
     where = f" on {summary.silo_rows}" if summary.silo_rows else ""
-    if low == high:
+    if low == high and not alike:
         return f"All {len(found):,} silos have {write(low)}{where}."
     low_ones = [name for name, value in found if value == low]
     who = f"{NAMES.listed(low_ones, MOST_NAMED)} {'are' if len(low_ones) > 1 else 'is'}"
     own = " Each silo has a model of its own." if summary.personal else ""
-    without = [name for name, value in each if value is None]
-    kind = ", since they hold one class" if summary.metric.name == "auroc" else ""
-    lacks = f" The rows of {NAMES.listed(without, MOST_NAMED)} have no {summary.metric.label}{kind}."
+    without = [name for name, value in each if value is None and name not in alike]
+    lacks = f" The rows of {NAMES.listed(without, MOST_NAMED)} have no {summary.metric.label}."
     mean = write(fmean(value for _, value in found))
+    top = f"Silo {best} is the best, with {write(high)}. " * (low != high)
     return (
         f"The mean over silos, each counted once, is {mean}{where}. {who[:1].upper()}{who[1:]} the worst of "
-        f"{len(found):,} silos, with {write(low)}. Silo {best} is the best, with {write(high)}. "
-        f"The median is {write(half)}.{own}{lacks * bool(without)}"
+        f"{len(found):,} silos, with {write(low)}. {top}The median is {write(half)}."
+        f"{own}{lacks * bool(without)}{f' {one}' * bool(alike)}"
     )
 
 
@@ -119,7 +138,7 @@ def minded(summary: Summary, names: Names, held: Mapping[str, Held] = MappingPro
 def events(summary: Summary, names: Names, more: Sequence[Event] = (), going: bool = False) -> list[Event]:
     """Return what happened, in the order of rounds: the target, the best round, falls, silos left out, ranks
     lost, `more`, and where a run ended that is neither finished nor still `going`."""
-    found = [*_marks(summary), *diverged.divergence(summary, names), *_falls(summary, names), *more]
+    found = [*_marks(summary), *diverged.divergence(summary, names), *told_falls(summary, names), *more]
     found += _left_out(summary.records, names)
     if not summary.finished and not going:
         found.append(_broken_off(summary))
@@ -151,13 +170,8 @@ def happened(
     told = any("faults" in record for record in summary.records)
     fault = any(record.get("faults") or record.get("ranks_lost") for record in summary.records)
     note = NO_FAULT if told and not fault else ""
-    return Figure("What happened", note, [Table.of(heads, rows, text=1)], wide=True) if rows else None
-
-
-def _points(summary: Summary) -> list[tuple[int, float]]:
-    """Return round and value of what a run is judged by."""
-    key = summary.judged_by or ""
-    return [(r["round"], value) for r in summary.records if (value := number(r, key)) is not None]
+    note += PART * any("drawn" in record for record in summary.records)
+    return Figure("What happened", note.strip(), [Table.of(heads, rows, text=1)], wide=True) if rows else None
 
 
 def _marks(summary: Summary) -> list[Event]:
@@ -174,99 +188,6 @@ def _marks(summary: Summary) -> list[Event]:
     return found
 
 
-def falls(summary: Summary) -> list[tuple[int, float]]:
-    """Return the rounds of the largest falls beyond chance, the largest first, and how much each is worse."""
-    points, sign = _points(summary), 1 if summary.metric.higher_is_better else -1
-    steps = [(at, sign * (old - new)) for (_, old), (at, new) in pairwise(points)]
-    if not steps:
-        return []
-    values, usual = [value for _, value in points], median(abs(step) for _, step in steps)
-    least = max(USUAL * usual, SHARE * (max(values) - min(values)))
-    first, last = points[0][0], points[-1][0]
-    new, rows = dict(points), summary.rows if chance.counts(summary.metric) else 0
-    found = [
-        (at, fall) for at, fall in steps
-        if fall > least and at > first + LATE * (last - first)
-        and (not rows or chance.differ(new[at], new[at] + sign * fall, rows))
-    ]  # fmt: skip
-    return sorted(found, key=lambda one: -one[1])[:MOST_FALLS]
-
-
-def _falls(summary: Summary, names: Names) -> list[Event]:
-    """Return the largest falls, each with the silos that fell most, and what else happened in the round."""
-    metric, verb = summary.metric, "falls" if summary.metric.higher_is_better else "rises"
-    of_round = {record["round"]: record for record in summary.records}
-    return [
-        Event(at, f"{metric.title} {verb} by {units.points(by, metric)}{_blamed(summary, at)}",
-              _beside(of_round[at], names))
-        for at, by in falls(summary)
-    ]  # fmt: skip
-
-
-def _beside(record: Mapping[str, object], names: Names) -> str:
-    """Say what else happened in a round in which the model fell."""
-    out = list(found) if isinstance(found := record.get("faults"), dict) else []
-    said = f"the round left out {names.listed(out, MOST_NAMED)}" if out else ""
-    return said or ("the round lost ranks" if record.get("ranks_lost") else "not known")
-
-
-def silo_falls(
-    summary: Summary,
-    called: Sequence[str],
-    held: Mapping[str, Held],
-    rounds: Sequence[int],
-    values: np.ndarray,
-) -> list[Event]:
-    """Return the largest falls of single silos that exceed chance, where the model itself does not fall."""
-    metric, found = summary.metric, list[Event]()
-    if not chance.counts(metric) or len(rounds) < 2:
-        return []
-    drops = np.nan_to_num((values[:, :-1] - values[:, 1:]) * (1 if metric.higher_is_better else -1))
-    usual = USUAL * np.median(np.abs(drops), axis=1)
-    late = rounds[0] + LATE * (rounds[-1] - rounds[0])
-    for place in np.argsort(-drops, axis=None, kind="stable")[:MOST_LOOKED].tolist():
-        row, nth = divmod(place, drops.shape[1])
-        old, new = values[row, nth : nth + 2].tolist()
-        of, at = held.get(called[row]), rounds[nth + 1]
-        seen = of and of.out and drops[row, nth] > usual[row] and chance.differ(old, new, of.out)
-        if (
-            of
-            and seen
-            and at > late
-            and at not in {one for one, _ in falls(summary)}
-            and len(found) < MOST_FALLS
-        ):
-            verb, by = "falls" if metric.higher_is_better else "rises", units.points(drops[row, nth], metric)
-            said = f"{metric.title} of silo {called[row]} {verb} by {by} to {metric.write(new)}"
-            reach = units.between(*chance.apart(new, old, of.out), metric)
-            why = f"not known; 95% interval: {reach} ({of.words()})"
-            found.append(Event(at, said, why))
-    return found
-
-
-def _blamed(summary: Summary, at: int) -> str:
-    """Say at which silos a round is worse than the one before that scored them; "" if it scored none."""
-    told = [
-        r for r in summary.records if r["round"] <= at and isinstance(r.get("silos"), dict) and r["silos"]
-    ]
-    if len(told) < 2 or told[-1]["round"] != at:
-        return ""
-    old, new = (_values(record["silos"], summary.metric.name) for record in told[-2:])
-    metric, sign = summary.metric, 1 if summary.metric.higher_is_better else -1
-    fell = sorted((sign * (new[silo] - old[silo]), silo) for silo in old.keys() & new.keys())
-    mark = "−" if metric.higher_is_better else "+"
-    worst = [
-        f"silo {NAMES[silo]} ({mark}{units.points(-by, metric)})" for by, silo in fell[:MOST_BLAMED] if by < 0
-    ]
-    return f", most at {', '.join(worst)}" if worst and len(fell) > 1 else ""
-
-
-def _values(silos: Mapping[str, object], name: str) -> dict[str, float]:
-    """Return the silos' values of a metric, of those that have one."""
-    found = {silo: number(each, name) for silo, each in silos.items() if isinstance(each, dict)}
-    return {silo: value for silo, value in found.items() if value is not None}
-
-
 def missed(records: Sequence[Mapping[str, object]]) -> list[tuple[str, list[int], str]]:
     """Return the silos that were left out, those of most rounds first: which rounds, and the last reason."""
     rounds: dict[str, list[int]] = defaultdict(list)
@@ -279,6 +200,15 @@ def missed(records: Sequence[Mapping[str, object]]) -> list[tuple[str, list[int]
     return [
         (silo, rounds[silo], reasons[silo]) for silo in sorted(rounds, key=lambda silo: -len(rounds[silo]))
     ]
+
+
+def seen(summary: Summary, names: Names) -> list[str]:
+    """Return the silos that some round has scored or left out: the last one may lack some of them."""
+    scored: dict[str, object] = {}
+    for record in summary.records:
+        scored |= record["silos"] if isinstance(record.get("silos"), dict) else {}
+    out = [names[silo] for silo, _, _ in missed(summary.records)]
+    return [*dict.fromkeys([*(NAMES[name] for name in scored), *out])]
 
 
 def _together(records: Sequence[Mapping[str, object]]) -> list[tuple[list[str], list[int], str]]:

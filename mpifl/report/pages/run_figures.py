@@ -10,11 +10,11 @@ from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Figure, charts
-from mpifl.learning.metrics import ACCURACY, ToldAnswers
+from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers
 from mpifl.report.judging import scores
 from mpifl.report.observers import TOGETHER
-from mpifl.report.pages.happened import falls
-from mpifl.report.runs import Summary, chance, units
+from mpifl.report.pages.falls import falls
+from mpifl.report.runs import Held, Summary, chance, units
 from mpifl.run.folder import number
 
 PARTS = ("training", "waiting", "communication", "evaluation", "checkpoint")
@@ -129,6 +129,14 @@ def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
     return said
 
 
+def reach_of(value: float, of: Held | None, metric: MetricInfo) -> str:
+    """Say what chance makes of a silo's score by its held-out rows; "" where that is not known."""
+    if of is None or not of.out or not chance.counts(metric):
+        return ""
+    ends = units.reach(chance.interval(value, of.out), metric)
+    return f"95% interval {ends} on {of.out:,} row{'s' * (of.out > 1)}; "
+
+
 def _whose(summary: Summary) -> str:
     """Say of which rows curves over rounds are, where the end is scored on others."""
     return "Each round is scored on validation rows." if summary.by_valid else ""
@@ -220,9 +228,9 @@ def time(summary: Summary) -> Figure | None:
     share = " · ".join(f"{name} {part / whole:.0%}" for name, part in named if part)
     names = [*IN_ROUNDS, "scoring", "checkpoints", "waiting for the server"]
     sent, received = (units.size(summary.total(key)) for key in ("bytes_sent", "bytes_received"))
-    note = f"Mean over workers, all rounds: {share}. Sent to silos: {sent}, received: {received}."
+    note = f"Average over workers, all rounds: {share}. Sent to silos: {sent}, received: {received}."
     return charts.split(
-        "What it cost", [("mean worker", parts, units.seconds(whole))], names, units.seconds, note
+        "What it cost", [("average worker", parts, units.seconds(whole))], names, units.seconds, note
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
 from mpifl.report.pages.answers_section import Answered, answered, answers_section, plot_answers
-from mpifl.report.pages.diverged import has_diverged
+from mpifl.report.pages.falls import falls
 from mpifl.report.pages.gains import Gain, check_alone, gained, gains, largest_loss, values
 from mpifl.report.pages.happened import happened, minded, verdict
 from mpifl.report.pages.silos_section import silos
@@ -33,6 +34,7 @@ from mpifl.report.runs import (
     read_tables,
     rows_of_rounds,
     trained_on,
+    trains_alone,
     units,
 )
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
@@ -43,6 +45,8 @@ OF_SILOS = "_silos"
 ELSEWHERE = ("epsilon_silos",)
 """Such tables that another section shows."""
 LOSSES = (("test loss", "test_loss", PLAIN.write), ("training loss", "train_loss", PLAIN.write))
+OF_RANKS = ("host", "device", "threads", "silos", "training", "waiting")
+BYTES = ("bytes_sent", "bytes_received")
 COSTS = (
     ("seconds", "seconds", "{:.3f}".format),
     ("sent", "bytes_sent", units.size),
@@ -73,7 +77,7 @@ def write_report(
     path = place(run, out)
     if (lost := why_lost(run)) and not read_metrics(run):
         diverged = "diverged" if chance.names_divergence(lost) else "lost"
-        head = [("bad", f"Warning: {lost}."), ("lead", "No round was finished, so there is no model of use.")]
+        head = [("bad", f"Warning: {lost}."), ("lead", "No round was finished, so there is no usable model.")]
         write_page(
             "--out", path, bare_page(run, read_tables(run / "job.toml")[0], (diverged, "bad", str(run)), head)
         )
@@ -144,7 +148,7 @@ def page(
         broad=alone is not None,  # its table of silos has two more columns
         state=_state(summary, every),
         head=_head(summary, environment, names, every, over, held),
-        cards=_cards(summary, judging(summary, spec, held)),
+        cards=_cards(summary, judging(summary, spec, held), held),
         figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
     )
@@ -177,7 +181,7 @@ def _state(summary: Summary, every: float | None) -> tuple[str, str, str]:
     """Return how a run has ended, the look of that, and when and where it was."""
     when = units.moment(number(summary.records[-1], "time"))
     when += ", " if when else ""
-    if has_diverged(summary):
+    if summary.diverged:
         word, look = "diverged", "bad"
     else:
         ended = ("stopped early" if summary.stopped else "finished", "good")
@@ -209,14 +213,14 @@ def _head(
         remark for remark in minded(summary, names, held) if not every or not remark.startswith("unfinished")
     ]
     setting = "personal models" if summary.personal else "this model"
-    lead = verdict(summary, names)
+    lead = verdict(summary, names, held)
     if over:
         lead += [gained(over, summary.metric, setting=setting), largest_loss(over, summary.metric, held)]
     said = [("lead", one) for one in lead if one] + [("bad", f"Warning: {one}.") for one in remarks]
     return [("", " · ".join(words)), *said, *([("", loads_itself(every))] if every else [])]
 
 
-def _cards(summary: Summary, rows: int) -> list[tuple[str, str, str]]:
+def _cards(summary: Summary, rows: int, holds: Mapping[str, Held]) -> list[tuple[str, str, str]]:
     """Return four figures: what each is, its value, and what is beside it."""
     values, metric, write = summary.figures(summary.target), summary.metric, summary.metric.write
     main, final, best = summary.judged_by or metric.test, summary.final(), values[f"best_{metric.name}"]
@@ -229,11 +233,14 @@ def _cards(summary: Summary, rows: int) -> list[tuple[str, str, str]]:
         near, most = (one if one is None else write(one, summary.target) for one in (last, best))
         held = held if most is None else f"best of all rounds: {most}"
         cards = [(metric.label, near or "", "; ".join([*sure[:1], held + of, *sure[1:]]))]
+    elif summary.epsilon is not None:
+        cards = [("epsilon", f"{summary.epsilon:.4g}", "")]
     else:
         cards = []
     if (worst := values[f"{metric.silo}_worst"]) is not None and len(scores(summary)) != 1:
         mean = write(values[f"{metric.silo}_mean"] or 0)
         who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""
+        who += run_figures.reach_of(worst, holds.get(summary.worst_silo or ""), metric)
         more = f"; {summary.silo_rows}" if summary.silo_rows else ""
         more += ", each silo with a model of its own" if summary.personal else ""
         cards.append(("worst silo", write(worst), f"{who}the mean over silos is {mean}{more}"))
@@ -250,9 +257,10 @@ def _cards(summary: Summary, rows: int) -> list[tuple[str, str, str]]:
         cards.append(("rounds", f"{summary.rounds:,}", ""))
     if not summary.missing:
         beside = units.seconds(summary.total("seconds_evaluation", "seconds_checkpoint"))
-        carried = units.size(summary.total("bytes_sent", "bytes_received"))
+        carried = units.size(summary.total(*BYTES))
         speed = units.speed(summary.records)
-        told = [f"{beside} more for scoring and checkpoints", f"{carried} between server and silos"]
+        told = [f"{beside} more for scoring and checkpoints"]
+        told += [] if trains_alone(summary.job) else [f"{carried} between server and silos"]
         told += [f"training: {speed}"] if speed else []
         cards.append(("time of rounds", units.seconds(summary.total("seconds")), "; ".join(told)))
     return cards
@@ -277,12 +285,16 @@ def _of_silos(summary: Summary) -> Block | None:
 
 def _rounds(summary: Summary) -> Block:
     records, metric = summary.records, summary.metric
-    worst = "worst silo, validation rows" if summary.by_valid else "worst silo"
-    tested = (f"test {metric.label}", metric.test, metric.write)
-    table = (tested, *LOSSES, (worst, f"{metric.silo}_worst", metric.write), *COSTS)
+    of = ", validation rows" if summary.by_valid else ""
+    main = summary.judged_by or metric.test
+    head = f"test {metric.label}" if main == metric.test else f"{metric.label}, all silos{of}"
+    worst = (f"worst silo{of}", f"{metric.silo}_worst", metric.write)
+    table = ((head, main, partial(metric.write, target=summary.target)), *LOSSES, worst, *COSTS)
     columns = [column for column in table if any(number(r, column[1]) is not None for r in records)]
     step = -(-len(records) // MOST_ROWS)
-    chosen = [r for nth, r in enumerate(records) if nth % step == 0 or nth == len(records) - 1]
+    fell = {at for at, _ in falls(summary)}
+    chosen = [r for nth, r in enumerate(records)
+              if nth % step == 0 or nth == len(records) - 1 or r["round"] in fell]  # fmt: skip
     rows = [[str(r["round"]), *(_written(r, name, write) for _, name, write in columns)] for r in chosen]
     title = "Every round" if step == 1 else f"One round in {step}"
     return Fold(title, [Table.of(["round", *(heading for heading, _, _ in columns)], rows)])
@@ -302,24 +314,18 @@ def _job(run: Path) -> Block | None:
 
 
 def _environment(environment: dict[str, Any], spent: Mapping[str, Mapping[str, str]]) -> Block | None:
+    """Return where a run ran, and what each rank was given and did; environment.json has all."""
     if not environment:
         return None
-    given = environment.get("ranks") or {}
-    ranks = {rank: {**given.get(rank, {}), **spent.get(rank, {})} for rank in {**given, **spent}}
+    given, command = environment.get("ranks") or {}, environment.get("command")
     versions = ", ".join(f"{name} {version}" for name, version in (environment.get("versions") or {}).items())
-    given = environment.get("command")
     facts: list[tuple[str, Any]] = [("versions", versions)]
     facts += [(name, environment.get(name)) for name in ("mpi", "platform", "directory")]
-    facts += [("command", " ".join(map(str, given)) if isinstance(given, list) else "")]
+    facts += [("command", " ".join(map(str, command)) if isinstance(command, list) else "")]
     facts += [("resumed after round", environment.get("resumed_after_round"))]
     facts += [("changed by --force", "; ".join(map(str, environment.get("changes", ()))))]
-    rows = [[name, str(value)] for name, value in facts if value]
-    return Fold("Where it ran", there([Table.of([], rows, text=1), _placed(ranks)]))
-
-
-def _placed(ranks: Mapping[str, Mapping[str, Any]]) -> Table | None:
-    """Return a table of the ranks: what each was given, and where its time went."""
-    names = list(dict.fromkeys(name for about in ranks.values() for name in about))
-    shown = list(ranks.items())[:MOST_ROWS]
-    rows = [[rank, *(str(about.get(name, "")) for name in names)] for rank, about in shown]
-    return Table.of(["rank", *names], rows) if rows else None
+    told = [Table.of([], [[name, str(value)] for name, value in facts if value], text=1)]
+    ranks = {rank: {**given.get(rank, {}), **spent.get(rank, {})} for rank in {**given, **spent}}
+    names = [name for name in OF_RANKS if any(name in of for of in ranks.values())]
+    each = [[rank, *(str(of.get(name, "")) for name in names)] for rank, of in ranks.items()]
+    return Fold("Where it ran", [*told, *([Table.of(["rank", *names], each[:MOST_ROWS])] if each else [])])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from mpifl.common.pages import (
     Figure,
     Key,
     Plot,
+    Said,
     Table,
     charts,
     named,
@@ -25,9 +28,10 @@ from mpifl.common.pages import (
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.pages.diverged import Event
-from mpifl.report.pages.gains import UNTOLD, Gain
-from mpifl.report.pages.happened import missed, silo_falls
-from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, trains_alone, units
+from mpifl.report.pages.falls import silo_falls
+from mpifl.report.pages.gains import UNTOLD, Gain, gain_unknown
+from mpifl.report.pages.happened import missed, seen
+from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, one_class, units
 from mpifl.run.folder import number
 
 MOST_ROWS, MOST_TRACED, SHORT, LONGEST = 1000, 200, 6, 18
@@ -57,7 +61,7 @@ def silos(
     metric, found = summary.metric, scores(summary)
     if not found:
         return [_unscored(summary, names)], []
-    found |= {name: {} for name in _seen(summary, names) if name not in found}
+    found |= {name: {} for name in seen(summary, names) if name not in found}
     order = ranked(found, metric)
     called = [name for name, _ in order[:MOST_ROWS]]
     rounds, values = _over_rounds(summary, called)
@@ -65,22 +69,21 @@ def silos(
     intervals, axis = _chance(order, metric, held)
     columns = [
         ("silo", [Cell(name, name) for name in called]),
-        (metric.label, [_written(value, metric) for _, value in order[:MOST_ROWS]]),
+        (metric.label, [_score(found[name], held.get(name), metric) for name in called]),
         *intervals,
         *_gained(called, gained, metric),
         *_traced(rounds, values, main),
     ]
-    columns += [*_sizes(called, held), *_others(called, found, summary),
+    columns += [*_sizes(called, held), *_others(called, found, held, summary),
                 ("missed", [_missed(len(out.get(name, ()))) for name in called])]  # fmt: skip
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
     note = _whose(summary, len(rounds) > 0)
     note += f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." * (len(order) > MOST_ROWS)
     table = Table([head for head, _ in shown], rows, sort=True, silos=True, axes={INTERVAL: axis})
-    note += _noted(shown) + ONE * (len(order) == 1)
-    if len(order) > 1 and not gained and not trains_alone(summary.job):
-        note += NOT_ALONE + NOT_SHARED * summary.personal
-    drawn = [Figure("Silos, the worst first", note, [table], wide=True),
+    note += _noted(shown, metric, summary.run) + ONE * (len(order) == 1)
+    unknown = [] if gained or len(order) == 1 else [Said(one) for one in gain_unknown(summary)]
+    drawn = [Figure("Silos, the worst first", note, [*unknown, table], wide=True),
              *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
     return drawn, silo_falls(summary, called, held, rounds, values)
 
@@ -89,20 +92,14 @@ def _unscored(summary: Summary, names: Names) -> Figure:
     """Say why there are no scores of silos, and who the parties of a split network are."""
     split, why = "split" in summary.job, why_none(summary.job)
     who = f" The parties are {names.listed(range(len(names.told)))}." if split and names.told else ""
-    return Figure("Parties" if split else "Silos", f"{why[:1].upper()}{why[1:]}.{who}", wide=True)
+    said = f"{why[:1].upper()}{why[1:]}.{who}"
+    return Figure(
+        "Parties" if split else "Silos", said, [Said(one) for one in gain_unknown(summary)], wide=True
+    )
 
 
 def _missed(many: int) -> Cell:
     return Cell(f"{many:,} round{'s' * (many > 1)}", many, "worst") if many else Cell(look="worst")
-
-
-def _seen(summary: Summary, names: Names) -> list[str]:
-    """Return the silos that some round has scored or left out: the last one may lack some of them."""
-    scored: dict[str, object] = {}
-    for record in summary.records:
-        scored |= record["silos"] if isinstance(record.get("silos"), dict) else {}
-    out = [names[silo] for silo, _, _ in missed(summary.records)]
-    return [*dict.fromkeys([*(NAMES[name] for name in scored), *out])]
 
 
 def _whose(summary: Summary, drawn: bool) -> str:
@@ -116,28 +113,38 @@ def _whose(summary: Summary, drawn: bool) -> str:
 
 
 Column = tuple[str, list[Cell]]
-INTERVAL, CURVE, GAIN = "95% interval", "over rounds", "gain"
+INTERVAL, CURVE, GAIN, ONE_CLASS = "95% interval", "over rounds", "gain", "one class only"
+ONE_CLASS_METRICS = ("accuracy", "auroc")
+"""Metrics that are undefined, or perfect by any answer, where all rows have one class."""
 BOLD = "A bold gain exceeds chance: its 95% interval (Newcombe) excludes 0."
-NOT_ALONE = (
-    " No silo was trained alone for comparison, so what each gains is not known. The command 'mpifl "
-    "baseline' trains each alone."
-)
-NOT_SHARED = (
-    " The shared model was not scored at the silos, so the gain over it is not known. 'mpifl compare' with a "
-    "run of fedavg tells it."
-)
 ONE = " With one silo there is nothing to compare."
 
 
-def _noted(shown: Sequence[Column]) -> str:
+def _noted(shown: Sequence[Column], metric: MetricInfo, run: Path) -> str:
     heads, said = {head for head, _ in shown}, ""
     if INTERVAL in heads:
         said = " Lines are 95% intervals for the number of held-out examples (Wilson)."
+    elif chance.counts(metric):
+        said = " Scores have no intervals here, since the number of held-out examples is not known."
+    else:
+        said = f" {metric.label} of a silo has no interval here."
+        tells = f" 'mpifl evaluate {shlex.quote(str(run))} --silos' tells that of each silo."
+        said += tells if metric.name == "auroc" else ""
+    if any(cell.text == ONE_CLASS for _, cells in shown for cell in cells):
+        said += f" '{ONE_CLASS}': the silo's rows have one class, so the score tells nothing."
     if any(head.startswith(GAIN) for head in heads):
         told = any(head.startswith(f"{GAIN}, 95% interval") for head in heads)
         said += " 'alone' is the score of a model that the silo trained alone. "
         said += BOLD if told else f"{UNTOLD[:-1]}, so no gain is bold."
     return said + (" A selected silo is drawn in the chart above." if CURVE in heads else "")
+
+
+def _score(told: Mapping[str, object], of: Held | None, metric: MetricInfo) -> Cell:
+    """Write a silo's score; one that is undefined or perfect since all rows have one class says so."""
+    value = number(told, metric.name)
+    if one_class(told, of) and metric.name in ONE_CLASS_METRICS and value in (None, 1.0):
+        return Cell(ONE_CLASS, "")
+    return _written(value, metric)
 
 
 def _written(value: float | None, metric: MetricInfo) -> Cell:
@@ -163,7 +170,7 @@ def _chance(
             cells.append(Cell())
             continue
         at, least, most = (100 * scale(value) for value in place)
-        said = f"{metric.write_briefly(round(place[1], 3))} to {metric.write_briefly(round(place[2], 3))}"
+        said = units.reach(place[1:], metric)
         cells.append(Cell(said, place[1], dots=[at], span=(least, most), beside=True))
     return [(INTERVAL, cells)], axis
 
@@ -224,14 +231,15 @@ def _count(many: int) -> Cell:
 
 
 def _others(
-    called: Sequence[str], found: Mapping[str, Mapping[str, object]], summary: Summary
+    called: Sequence[str],
+    found: Mapping[str, Mapping[str, object]],
+    held: Mapping[str, Held],
+    summary: Summary,
 ) -> list[Column]:
     """Return the loss and the other metrics, each as it is written everywhere."""
     heads = dict.fromkeys(key for each in found.values() for key in each if key != summary.metric.name)
     infos = [(head, summary.info(head)) for head in heads]
-    return [
-        (info.label, [_written(number(found[name], head), info) for name in called]) for head, info in infos
-    ]
+    return [(info.label, [_score(found[name], held.get(name), info) for name in called]) for _, info in infos]
 
 
 def _over_rounds(summary: Summary, called: Sequence[str]) -> tuple[list[int], np.ndarray]:

@@ -14,7 +14,11 @@ from mpifl.run.folder import number
 
 MOST_SILOS = 200
 KEYS = ("delta", "clip", "quantile", "noise", "accountant")
-OF_MASKS = ("least", "colluding", "range")
+OF_MASKS = {
+    "least": "fewest parties of a sum",
+    "colluding": "share of parties that may collude",
+    "range": "largest number of an update",
+}
 OF_EXAMPLES = "Epsilon covers this run alone. Each site keeps its own total over all runs."
 OF_COUNTS = "The counts of rows and labels in federation.json are known to the server and are not protected."
 OF_LABELS = (
@@ -90,7 +94,7 @@ def _masks(summary: Summary) -> list[Block]:
         if told
         else []
     )
-    facts += [[key, _figure(security, key, "{:.3g}")] for key in OF_MASKS if key in security]
+    facts += [[said, _figure(security, key, "{:.3g}")] for key, said in OF_MASKS.items() if key in security]
     return [Table.of([], facts)]
 
 
@@ -117,6 +121,23 @@ def _privacy(summary: Summary, groups: str) -> list[Block]:
     said += f" {groups[:1].upper()}{groups[1:]}." if groups and not of_silos else ""
     body: list[Block] = [Said(said), Table.of([], [fact for fact in facts if fact[1]])]
     return [*body, Table.of(["silo", "epsilon"], rows)] if rows else body
+
+
+def spent(summary: Summary) -> str:
+    """Say what privacy a run has spent, of which budget, in how many rounds; "" without `[privacy]`."""
+    privacy = summary.job.get("privacy")
+    if not isinstance(privacy, Mapping) or summary.epsilon is None:
+        return ""
+    budget = number(privacy, "epsilon")
+    of = "no budget was set" if budget is None else f"of a budget of {budget:g}"
+    left = number(summary.records[-1], "budget_left")
+    more = f"; it is enough for {left:,.0f} more rounds" if left and budget is not None else ""
+    delta = number(privacy, "delta")
+    at = "" if delta is None else f" at delta {delta:g}"
+    joined = f"; {of}" if budget is None else f", {of}"
+    rounds = f"{summary.rounds:,} round{'s' * (summary.rounds > 1)}"
+    whose = "silo" if privacy.get("level") == "silo" else "example"
+    return f"Each {whose} has spent epsilon {summary.epsilon:.4g}{at} in {rounds}{joined}{more}."
 
 
 def _labels(summary: Summary) -> list[Block]:

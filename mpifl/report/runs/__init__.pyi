@@ -58,6 +58,7 @@ from .runs import (
 from .seeds import (
     Group as Group,
     groups as groups,
+    labels as labels,
     of_several_shards as of_several_shards,
     settings as settings,
     varying as varying,
@@ -70,6 +71,7 @@ from .silo_data import (
     groups_told as groups_told,
     judging as judging,
     of_groups as of_groups,
+    one_class as one_class,
     read_shards as read_shards,
     rows_of_rounds as rows_of_rounds,
     trained_on as trained_on,

@@ -27,6 +27,8 @@ NO_BETTER = "no better than guessing"
 GREW, BLEW = 1.5, 10
 """A loss that ends above so many times its first value has grown, or diverged."""
 LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
+MOST_GAPS = 5
+"""How many gaps between rounds a remark names."""
 DIVERGED = ("not finite", "NaN or Inf", "diverged")
 """What messages on a training that diverged say."""
 
@@ -98,6 +100,15 @@ def unlearnt(summary: Summary) -> Iterator[str]:
     for key, name in LOSSES.items():
         if (of := grown(summary, key)) is not None:
             yield f"{'diverged: ' * of.diverged}its {name} {of.words}"
+
+
+def gaps(summary: Summary) -> list[str]:
+    """Say which rounds are missing, if any."""
+    if not (missing := summary.missing):
+        return []
+    which = [f"{first} to {last}" if last > first else str(first) for first, last in missing[:MOST_GAPS]]
+    which += ["..."] if len(missing) > MOST_GAPS else []
+    return [f"rounds missing in metrics.jsonl: {', '.join(which)}; sums over the rounds are not shown"]
 
 
 def interval(share: float, examples: int) -> tuple[float, float]:

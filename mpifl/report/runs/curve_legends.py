@@ -11,21 +11,15 @@ from mpifl.report.runs.kept_job import trains_alone
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
 
-MOST_KEYS = 4
-"""Settings that a name has; runs that need more to be told apart are called by their folders."""
+MOST_KEYS, MOST_NAMED = 4, 6
+"""Settings that tell runs apart, of more runs are called by their folders; and settings that a name has, of
+more only those that tell apart."""
 NAMES, ALGORITHM = Names(), "algorithm.name"
 
 
 def telling_keys(found: Sequence[Group]) -> list[str]:
     """Return the fewest keys by which groups of runs can be told apart; none where settings do not."""
-    jobs = [settings(group.runs[0].job) for group in found]
-    several = any(len(group.runs) > 1 for group in found)
-    offered = [key for key in varying([group.runs[0] for group in found]) if key != "seed" or not several]
-    offered = [
-        key for key in offered
-        if all(len({shown(settings(run.job).get(key)) for run in group.runs}) == 1 for group in found)
-    ]  # fmt: skip
-    keys: list[str] = []
+    jobs, offered, keys = [settings(group.runs[0].job) for group in found], _offered(found), list[str]()
     while (parts := _parts(jobs, keys)) < len(found):
         best = max(offered, key=lambda key: _parts(jobs, [*keys, key]), default=None)
         if best is None or _parts(jobs, [*keys, best]) == parts or len(keys) == MOST_KEYS:
@@ -34,21 +28,41 @@ def telling_keys(found: Sequence[Group]) -> list[str]:
     return [key for key in offered if key in keys]
 
 
+def _offered(found: Sequence[Group]) -> list[str]:
+    """Return the keys in which groups of runs differ, and in which the runs of none do."""
+    several = any(len(group.runs) > 1 for group in found)
+    offered = [key for key in varying([group.runs[0] for group in found]) if key != "seed" or not several]
+    return [
+        key for key in offered
+        if all(len({shown(settings(run.job).get(key)) for run in group.runs}) == 1 for group in found)
+    ]  # fmt: skip
+
+
 def legends(found: Sequence[Group]) -> list[str]:
-    """Return a name for each group of runs: the settings that tell it from the others, else its folder.
+    """Return a name for each group of runs: all settings in which groups differ, else its folder.
 
     How many seeds it is the mean of is said where that differs.
     """
-    keys = telling_keys(found)
-    if any(_lacks(group.runs[0], key) for group in found for key in keys) and ALGORITHM not in keys:
+    jobs, offered = [settings(group.runs[0].job) for group in found], _offered(found)
+    keys = [key for key in offered if key != "seed"]
+    keys = keys if _parts(jobs, keys) == _parts(jobs, offered) else offered
+    keys = keys if len(keys) <= MOST_NAMED else telling_keys(found)
+    other = any(
+        trains_alone(group.runs[0].job) or any(_lacks(group.runs[0], key) for key in keys) for group in found
+    )
+    if other and keys and ALGORITHM not in keys:
         keys = [ALGORITHM, *keys]
     names = [said(group.runs[0], keys) if keys else NAMES[group.name] for group in found]
     names = [
-        f"each silo alone ({name})" if trains_alone(group.runs[0].job) else name
+        alone(group.runs[0], keys) if trains_alone(group.runs[0].job) else name
         for name, group in zip(names, found, strict=True)
     ]
-    if len({*names}) < len(names):  # cut, so that some are alike
-        names = [one_line(group.name) for group in found]
+    if twice := {name for name in names if names.count(name) > 1}:  # of one job, or cut
+        names = [
+            name if name not in twice else
+            f"{name} ({NAMES[group.name]})" if keys and len(group.runs) == 1 else one_line(group.name)
+            for name, group in zip(names, found, strict=True)
+        ]  # fmt: skip
     counts = [len(group.runs) for group in found]
     seeds = [f", {many} seed{'s' * (many > 1)}" if len({*counts}) > 1 else "" for many in counts]
     each = zip(found, names, seeds, strict=True)
@@ -90,6 +104,12 @@ def said(run: Summary, keys: Sequence[str]) -> str:
     """Return a run's settings of some keys in a few words: `fedprox, lr 0.1`."""
     job, told = settings(run.job), [key for key in keys if not _lacks(run, key)]
     return ", ".join(f"{short(key, keys)} {value(job.get(key))}".strip() for key in told)
+
+
+def alone(run: Summary, keys: Sequence[str]) -> str:
+    """Return what a run is called whose silos train alone: its settings but for those of the algorithm."""
+    name = said(run, [key for key in keys if not key.startswith("algorithm.")])
+    return f"each silo alone ({name})" if name else "each silo alone"
 
 
 def _lacks(run: Summary, key: str) -> bool:

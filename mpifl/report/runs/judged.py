@@ -24,6 +24,7 @@ class Judged:
         without: Those that have none.
         own: Whether silos of some are scored with models of their own.
         apart: Whether the rows of some are others.
+        diverged: Settings of which a run has diverged, by name; they are not ranked.
     """
 
     rows: str
@@ -31,6 +32,7 @@ class Judged:
     without: Sequence[Summary] = ()
     own: bool = False
     apart: bool = False
+    diverged: Sequence[str] = ()
 
     def value(self, run: Summary) -> float | None:
         """Return a run's figure."""
@@ -68,8 +70,8 @@ class Judged:
         said = f"{self.of[0].metric.label} on {rows}, after {last}"
         if not self.own:
             return said
-        model = "the server's model" if self.rows == SERVER else "the model that each silo uses"
-        return f"{said}, with {model}; silos of some runs have models of their own"
+        model = "the server's model" if self.rows == SERVER else "the model of each silo where it has its own"
+        return f"{said}, by {model}"
 
 
 def judged_by_all(found: Sequence[Group]) -> Judged | None:

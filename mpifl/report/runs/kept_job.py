@@ -38,7 +38,7 @@ def _model(job: Mapping[str, Any]) -> str:
     if not isinstance(split, Mapping):
         return name
     top = split.get("top", "none")
-    return f"{top.get('name') if isinstance(top, Mapping) else 'sum'} over {name}"
+    return f"bottom {name}, top {top.get('name') if isinstance(top, Mapping) else 'sum'}"
 
 
 def _named(table: object) -> str:

@@ -12,7 +12,7 @@ from mpifl import __version__
 from mpifl.common import InputError, one_line
 from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers, read_answers
 from mpifl.report.observers import at_end, judged, reached, stopped_early, worst_silo
-from mpifl.report.runs.chance import unlearnt
+from mpifl.report.runs.chance import gaps, names_divergence, unlearnt
 from mpifl.report.runs.kept_job import (
     BYTES,
     changed_by_force,
@@ -21,6 +21,7 @@ from mpifl.report.runs.kept_job import (
     metric_of,
     read_tables,
     target_of,
+    trains_alone,
     unprotected,
 )
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
@@ -31,8 +32,6 @@ PLAIN = MetricInfo(name="figure")
 """How figures are written of which nothing is known."""
 TEST_ROWS, VALID_ROWS = "test rows", "validation rows"
 """Rows of silos, of runs whose rounds look at validation rows."""
-MOST_GAPS = 5
-"""How many gaps between its rounds a remark names."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,11 @@ class Summary:
     def rounds(self) -> int:
         """The rounds that it has done."""
         return int(self.records[-1]["round"])
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it is known to have diverged, by what is said against it."""
+        return any(map(names_divergence, self.remarks))
 
     @property
     def missing(self) -> list[tuple[int, int]]:
@@ -203,6 +207,7 @@ class Summary:
         name, silo, told = self.metric.name, self.metric.silo, self.of_silos
         deviation, pooled = number(told, f"{silo}_std"), self.metric.pooled
         sums = {sum: None if self.missing else self.total(sum) for sum in ("seconds", *BYTES)}
+        sums |= dict.fromkeys(BYTES) if trains_alone(self.job) else {}  # what is sent is of no use to these
         return {
             "rounds_done": float(self.rounds),
             **({} if self.model_round is None else {"model_round": float(self.model_round)}),
@@ -224,7 +229,7 @@ class Summary:
         """Return what it took until the first round at the target, the round included."""
         round = None if self.missing else self.reached(target)
         seconds = None if round is None else self.total("seconds", until=round)
-        carried = None if round is None else self.total(*BYTES, until=round)
+        carried = None if round is None or trains_alone(self.job) else self.total(*BYTES, until=round)
         rounds = None if round is None else float(round)
         found = {"rounds_to_target": rounds, "seconds_to_target": seconds, "bytes_to_target": carried}
         if self.clock is not None:
@@ -263,17 +268,8 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         beside=infos_of(environment.get("metrics", ())),
         own_models=environment.get("own_models") is True,
     )
-    remarks = (*_gaps(summary), *wrong, *_remarks(summary, lost, environment.get("versions", {})))
+    remarks = (*gaps(summary), *wrong, *_remarks(summary, lost, environment.get("versions", {})))
     return replace(summary, remarks=tuple(map(one_line, remarks)))
-
-
-def _gaps(summary: Summary) -> list[str]:
-    """Say which rounds are missing, if any."""
-    if not (missing := summary.missing):
-        return []
-    which = [f"{first} to {last}" if last > first else str(first) for first, last in missing[:MOST_GAPS]]
-    which += ["..."] if len(missing) > MOST_GAPS else []
-    return [f"rounds missing in metrics.jsonl: {', '.join(which)}; sums over the rounds are not shown"]
 
 
 def _remarks(summary: Summary, lost: str | None, versions: Mapping[str, str]) -> Iterator[str]:

@@ -55,6 +55,11 @@ class Held:
         return f"{self.train:,} training examples, {self.out:,} held out"
 
 
+def one_class(told: Mapping[str, Any], of: Held | None) -> bool:
+    """Return whether a silo is known to hold one class: its AUROC is undefined, or its training rows do."""
+    return ("auroc" in told and told["auroc"] is None) or (of is not None and of.commonest == 1.0)
+
+
 def trained_on(summary: Summary, environment: Mapping[str, Any]) -> Told:
     """Return what a run's shard folder says of itself, or why that is not told: it cannot be read here, or
     holds others now."""
@@ -175,6 +180,7 @@ def _drawn(spec: FederationSpec) -> Fold:
         note += f" From the left: {', '.join(beside)}."
     if spec.classes is None:  # values, of which federation.json counts nothing
         return Fold("The data", [Said(note)])
+    note += " Bars are training examples, colours are shares of each label."
     names = [name[:8] for name in spec.class_names or map(str, range(spec.classes))][::-1]
     most = float(shares.max()) or 1.0
     drawn = [

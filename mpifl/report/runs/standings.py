@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
@@ -128,9 +128,13 @@ def standings_of_groups(found: Sequence[Group]) -> list[Standing]:
     if len(metrics_of(summaries)) != 1:
         return []
     metric, each = summaries[0].metric, list[Standing]()
-    if (judged := judged_by_all(found)) is None:
+    named = list(zip(legends(found), found, strict=True))
+    if (judged := judged_by_all([group for group in found if not _diverged(group)])) is None:
         return []
-    for name, group in zip(legends(found), found, strict=True):
+    judged = replace(judged, diverged=[name for name, group in named if _diverged(group)])
+    for name, group in named:
+        if _diverged(group):
+            continue
         told = [(run.job.get("seed"), judged.value(run)) for run in group.runs]
         ends = [(seed, end) for seed, end in told if end is not None]
         name = name if group.runs[0].called else without_seeds(name, group)
@@ -138,6 +142,11 @@ def standings_of_groups(found: Sequence[Group]) -> list[Standing]:
             seeds, values = [seed for seed, _ in ends], [end for _, end in ends]
             each.append(Standing(name, group, metric, values, seeds, judged))
     return sorted(each, key=lambda one: one.mean, reverse=metric.higher_is_better)
+
+
+def _diverged(group: Group) -> bool:
+    """Return whether a run of a setting has diverged: the mean of the others would be of lucky seeds."""
+    return any(run.diverged for run in group.runs)
 
 
 def rivals(found: Sequence[Standing]) -> list[Rival]:
@@ -176,8 +185,12 @@ def verdict(found: Sequence[Standing]) -> list[str]:
     judged = found[0].judged
     without = [str(run.run) for run in judged.without] if judged else []
     left_out = [f"These runs lack this figure and are not ranked: {listed(without)}."] if without else []
+    if judged and judged.diverged:
+        many = "these settings have" if len(judged.diverged) > 1 else "this setting has"
+        left_out.append(f"Not ranked, since {many} a run that diverged: {listed(judged.diverged)}.")
     if len(found) < 2:
-        return left_out
+        only = f"Only {found[0].name} is ranked: {found[0].metric.label} {found[0].written()}."
+        return [only, *left_out] if judged and judged.diverged else left_out
     if judged and judged.apart:
         return ["The runs are scored on different rows, so they are not ranked.", *left_out]
     others = rivals(found)

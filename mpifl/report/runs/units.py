@@ -99,6 +99,11 @@ def between(low: float, high: float, metric: MetricInfo) -> str:
     return f"{_change(low, metric)} to {points(high, metric)}"
 
 
+def reach(ends: Sequence[float], metric: MetricInfo) -> str:
+    """Write the ends of an interval of a metric: `59.6% to 98.2%`."""
+    return " to ".join(metric.write_briefly(round(end, 3)) for end in ends)
+
+
 def _change(change: float, metric: MetricInfo) -> str:
     written = f"{100 * change:.2f}" if metric.share else metric.write(change)
     return written.replace("-", "−") if change < 0 else written

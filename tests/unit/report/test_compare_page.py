@@ -78,15 +78,20 @@ def test_a_sweep_is_a_map_of_its_settings_and_the_best_run_is_linked(tmp_path, c
     assert "sweep.html" in capsys.readouterr().out
 
 
-def test_runs_are_called_by_the_fewest_settings_that_tell_them_apart(tmp_path):
+def test_runs_are_called_by_all_settings_in_which_they_differ(tmp_path):
     found = groups([read_run(run) for run in grid_of(tmp_path / "grid")])
     assert telling_keys(found) == ["local.lr", "local.epochs"]
+    more = [make_run(tmp_path / f"k{n}", 0.5, rounds=n, local={"lr": n / 10}) for n in (2, 3)]
+    assert legends(groups([read_run(run) for run in more])) == ["rounds 2, lr 0.2", "rounds 3, lr 0.3"]
+    again = make_run(tmp_path / "again", 0.5, rounds=2, local={"lr": 0.2})
+    assert legends(groups([read_run(run) for run in [*more, again]])) == [
+        "rounds 2, lr 0.2 (k2)", "rounds 3, lr 0.3", "rounds 2, lr 0.2 (again)"]  # fmt: skip
     other = {"name": "fedprox", "mu": 0.1}
     few = [make_run(tmp_path / "a", 0.5, name="x"), make_run(tmp_path / "b", 0.5, algorithm=other, name="y")]
-    assert legends(groups([read_run(run) for run in few])) == ["fedavg", "fedprox"]
+    assert legends(groups([read_run(run) for run in few])) == ["fedavg", "fedprox, mu 0.1"]
     own = [make_run(tmp_path / f"d{n}", 0.5, algorithm={"name": "ditto", "lambda": n}) for n in (0.0, 1.0)]
     assert legends(groups([read_run(run) for run in [few[0], *own]])) == [
-        "fedavg", "each silo alone (ditto, lambda 0)", "ditto, lambda 1"]  # fmt: skip
+        "fedavg", "each silo alone", "ditto, lambda 1"]  # fmt: skip
     same = [make_run(tmp_path / name, 0.5, seed=3) for name in ("c", "d")]
     assert legends(groups([read_run(run) for run in same])) == ["c", "d"]
     long = [make_run(tmp_path / f"{'x' * 50}{end}", 0.5, seed=3) for end in "yz"]
@@ -297,10 +302,10 @@ def test_silos_with_models_of_their_own_are_judged_by_these(tmp_path):
     one = judged_run(tmp_path / "one", 0.93, 0.93, 0.94, local={"lr": 0.1})
     own = judged_run(tmp_path / "own", 0.92, 0.92, 0.95, own=True, algorithm=alone)
     names, said, _ = judged(one, own)
-    assert names[0].startswith("each silo alone (ditto")
+    assert names[0].startswith("each silo alone")
     assert said == (
-        "accuracy on the silos' held-out examples, after round 2, with the model that each silo uses; silos "
-        "of some runs have models of their own"
+        "accuracy on the silos' held-out examples, after round 2, "
+        "by the model of each silo where it has its own"
     )
     none = judged_run(tmp_path / "none", 0.5, 0.9, local={"lr": 0.4})
     (none / "metrics.jsonl").write_bytes(encode_record({"round": 1, "train_loss": 1.0}))
@@ -453,11 +458,10 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
         write_environment(run, data=describe(spec))
     _, reader = written(runs, tmp_path / "c.html")
     words = " ".join(reader.titles())
-    assert "with fedavg and 76.33% with each silo alone (ditto) (" in words
+    assert "with fedavg and 76.33% with each silo alone (" in words
     assert "Beyond chance, 1 do better, 1 do worse, and 1 show no difference." in words
     assert (
-        "silo each silo alone (ditto) fedavg "
-        "2 69.00% 70.00% 0 70.00% 90.00% +20.00 1 90.00% 60.00% −30.00" in words
+        "silo each silo alone fedavg 2 69.00% 70.00% 0 70.00% 90.00% +20.00 1 90.00% 60.00% −30.00" in words
     )
     write_environment(runs[2], data=describe(write_folder(tmp_path / "others", [5, 4, 4])))
     assert "Which silos gain?" not in written(runs, tmp_path / "c.html")[1].text, "they hold other data"
@@ -513,9 +517,8 @@ def test_a_page_says_what_was_left_out_and_who_missed_the_target(tmp_path):
     runs = [make_run(tmp_path / f"{lr}-{seed}", end, seed, local={"lr": lr}, evaluate={"target": 0.7})
             for lr, seed, end in ((0.1, 1, 0.8), (0.1, 2, 0.6), (0.2, 1, 0.5))]  # fmt: skip
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
-    assert "All 3 runs are ranked; none was left out." in words
-    assert "The target is missed by lr 0.1 (reached by 1 of 2 seeds) and lr 0.2." in words
-    assert words.count("reached by 1 of 2 seeds") == 2, "the table says it, too"
+    assert "3 of 3 runs are ranked." in words
+    assert words.count("reached by 1 of 2 seeds") == 1
     assert "not reached" in words
     assert "No setting reached" not in words
     words = " ".join(written(runs[2:], tmp_path / "c.html")[1].titles())
@@ -524,7 +527,32 @@ def test_a_page_says_what_was_left_out_and_who_missed_the_target(tmp_path):
     again = make_run(tmp_path / "again", 0.9, 1, local={"lr": 0.1}, evaluate={"target": 0.7})
     words = " ".join(written([*runs, again, tmp_path / "gone"], tmp_path / "c.html")[1].titles())
     assert "3 of 5 runs are ranked. Left out: gone (is not a folder), again (repeats a seed)." in words
-    assert "Ranked all the same: 0.2-1 (not finished)." in words
+    assert "Ranked although not finished: 0.2-1." in words
+
+
+def test_a_setting_of_which_a_run_diverged_is_not_ranked(tmp_path, capsys):
+    """Its other seed would be the best of all."""
+    runs = settings_of(tmp_path, [0.8, 0.81], [0.9, 0.9], [0.7, 0.72])
+    (runs[3] / "metrics.jsonl").write_bytes(
+        b"".join(encode_record({"round": n, "test_accuracy": 0.9, "train_loss": None}) for n in (1, 2))
+    )
+    files = {"csv": tmp_path / "c.csv", "page": tmp_path / "c.html"}
+    compare_runs(runs, output=Output(**files))
+    words = " ".join(Reader(files["page"].read_text()).titles())
+    for text in (words, " ".join(capsys.readouterr().out.split())):
+        assert "Not ranked, since this setting has a run that diverged: lr 0.2." in text
+    assert (
+        "lr 0.1 (80.50 ± 0.71%)" in words or "lr 0.1 has the best mean" in words or "lr 0.1 is best" in words
+    )
+    assert "Left out: 1-1 (another seed of its setting diverged), 1-2 (its loss diverged)." in words
+    assert "6 runs · 3 settings" in words
+    assert [row["setting"] for row in csv.DictReader(files["csv"].open())][2:4] == ["", ""]
+    assert "95% interval, not corrected" not in words, "two settings are one test"
+    (tmp_path / "all").mkdir()
+    said = " ".join(written([runs[3]], tmp_path / "c.html")[1].titles())
+    assert "No run is ranked: all have diverged." in said
+    write_best(runs)  # of all that did not diverge, also of a setting of which another did
+    assert [(run / "report.html").exists() for run in runs] == [False, False, True, False, False, False]
 
 
 def test_a_setting_has_one_colour_on_the_page_and_in_the_picture(tmp_path):
@@ -703,7 +731,7 @@ def test_nothing_of_a_picture_is_cut_and_no_two_settings_look_alike(tmp_path, mo
     pyplot = pytest.importorskip("matplotlib.pyplot")
     kept = []
     monkeypatch.setattr(pyplot, "close", kept.append)
-    local = [{"lr": 0.001 * (nth + 1), "momentum": 0.9 - 0.01 * nth} for nth in range(many)]
+    local = [{"lr": 0.001 * (nth + 1)} for nth in range(many)]
     runs = [make_run(tmp_path / f"{n}", 0.5 + n / 99, local=one) for n, one in enumerate(local)]
     found, drawing = groups([read_run(run) for run in runs]), Drawing(panels=["test/rounds"], size=size)
     with warnings.catch_warnings():
@@ -829,7 +857,15 @@ def test_how_a_picture_is_drawn_is_told_by_options(tmp_path, monkeypatch):
 def test_a_table_of_all_runs_has_the_columns_for_which_a_desk_has_room(tmp_path):
     """What matters least is left out first, and is named."""
     each = {"silo_accuracy_mean": 0.5, "silo_accuracy_pooled": 0.5, "silo_accuracy_worst": 0.25}
-    record = {"round": 1, "test_accuracy": 0.5, "test_loss": 1.0, "seconds": 1.0, "bytes_sent": 1e6, **each}
+    record = {
+        "round": 1,
+        "test_accuracy": 0.5,
+        "test_loss": 1.0,
+        "seconds": 1.0,
+        "bytes_sent": 1e6,
+        "bytes_received": 1e6,
+        **each,
+    }
     keys, runs = ("lr", "momentum", "weight_decay"), []
     for nth, values in enumerate(itertools.product((0.1, 0.2), repeat=3)):
         runs.append(make_run(tmp_path / f"{nth}{'x' * 40}", 0.5, local=dict(zip(keys, values, strict=True))))

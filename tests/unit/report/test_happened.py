@@ -38,7 +38,14 @@ def test_the_verdict_names_the_metric_the_target_and_the_worst_silo(tmp_path):
 @pytest.mark.parametrize(
     ("records", "said"),
     [
-        ([{"round": 1}], ["No round was scored."]),
+        (
+            [{"round": 1}],
+            [
+                "No round was scored. There are no scores of silos: no silo holds out examples, or no "
+                "round was scored yet. To get a score, add a test set of the server (test.h5 in the shard "
+                "folder)."
+            ],
+        ),
         (
             [{"round": 1, "silo_accuracy_pooled": 0.5}],
             ["Accuracy is 50.00% on the silos' held-out examples, taken together as one set."],
@@ -72,9 +79,10 @@ def rounds_of(many, **falls):
 
 
 def test_a_fall_is_told_with_the_silos_that_fell_most(tmp_path):
+    worse = "silos that get worse: 1 of 2, most silo b (−26.00 points)"
     found = happened(make_run(tmp_path, rounds_of(100, at17=0.26, at3=0.3)), finished=True)
     assert found == [
-        (17, "Accuracy falls by 25.90 points, most at silo b (−26.00 points)", "not known"),
+        (17, f"Accuracy falls by 25.90 points, from 51.60% to 25.70%; {worse}", "not known why"),
         (100, "Best accuracy: 60.00%", ""),
     ]
 
@@ -90,11 +98,42 @@ def test_a_fall_within_chance_is_not_told_and_a_far_worse_end_is_warned_of(tmp_p
         assert "Warning: accuracy fell from 54.00% in round 40 to 30.00% in round 41." in words
 
 
-def test_a_run_that_only_wavers_has_no_falls(tmp_path):
+def test_the_largest_fall_of_a_run_that_only_wavers_is_told_as_usual(tmp_path):
     records = [record(n, test_accuracy=0.5 + 0.001 * n + 0.05 * (n % 2)) for n in range(1, 60)]
-    assert [what for _, what, _ in happened(make_run(tmp_path, records), finished=True)] == [
-        "Best accuracy: 60.90%"
+    (fall, best) = happened(make_run(tmp_path, records), finished=True)
+    why = "the median step between rounds is 5.00 points"
+    assert fall[1].startswith("Largest fall: accuracy falls by 4.90 points, from ")
+    assert (fall[2], best[1]) == (why, "Best accuracy: 60.90%")
+
+
+def test_a_fall_is_told_with_who_was_absent_who_is_back_and_the_training_loss(tmp_path):
+    records = [
+        record(n, test_accuracy=0.8 - 0.3 * (n == 6), train_loss=1.0 + 2 * (n == 6)) for n in range(1, 9)
     ]
+    records[4]["faults"], records[5]["late"] = {"1": "no answer"}, ["bern"]
+    records[0]["drawn"], records[5]["drawn"] = ["bern"], ["bern", "chur"]
+    told = happened(make_run(tmp_path, records), ["basel", "chur", "bern"], finished=True)
+    why = "silo bern left out of the round; silo chur back after being left out; "
+    why += "the training loss rose from 1 to 3; only silos bern, chur trained, silo chur for the first time"
+    assert (6, "Accuracy falls by 30.00 points, from 80.00% to 50.00%", why) in told
+    words = " ".join(Reader(write_report(tmp_path).read_text()).titles())
+    assert "What happened Each round asks a part of the silos." in words
+
+
+def test_a_private_run_without_a_score_says_what_it_spent_why_and_what_would_give_one(tmp_path):
+    table = {"privacy": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-3}, "evaluate": {"silos": False}}
+    records = [{"round": n, "train_loss": 1.0, "epsilon": 0.75 * n, "budget_left": 4 - n} for n in (1, 2)]
+    told = verdict(read_run(make_run(tmp_path, records, **table)))
+    assert told == [
+        "No round was scored. Scores of silos are withheld: differential privacy protects the scores on a "
+        "silo's own examples. To get a score, add a test set of the server (test.h5 in the shard folder), or "
+        "set [privacy] evaluate_unprotected = true, whose scores no noise protects.",
+        "Each example has spent epsilon 1.5 at delta 0.001 in 2 rounds, of a budget of 8; it is enough for 2 "
+        "more rounds.",
+    ]
+    words = " ".join(Reader(write_report(read_run(tmp_path).run).read_text()).titles())
+    assert "epsilon 1.5 rounds 2 time of rounds" in words
+    assert "Each silo can tell for itself: train one model on its own rows alone, and score both" in words
 
 
 def test_silos_left_out_and_ranks_lost_are_told_in_the_order_of_rounds(tmp_path):
@@ -164,13 +203,13 @@ DIVERGED = {
     "no number": (
         [{}, {}, {"test_loss": float("nan"), **silos(a=0.5, b=0.5)}],
         "the test loss is not finite (round 3). "
-        "The last round of use is round 2; its newest checkpoint is of round 2.",
+        "The last usable model is of round 2; its newest checkpoint is of round 2.",
     ),
     "a silo first": (
         [{}, {"faults": {"1": "'w' holds NaN or Inf"}}, {"train_loss": float("inf")}],
         "silo bern first had figures that are not finite (round 2); "
         "the training loss is not finite (round 3). "
-        "The last round of use is round 1; no checkpoint of it or of an earlier round was kept.",
+        "The last usable model is of round 1; no checkpoint of it or of an earlier round was kept.",
     ),
     "in round 1": (
         [
@@ -179,7 +218,7 @@ DIVERGED = {
             {"test_accuracy": 0.1, "answers": {"test": {"commonest": 0.1}}},
         ],
         "the training loss was above 2.303, the loss of equal probabilities for all classes, first in round "
-        "1, and was largest, 1e+10, in round 2. No round is of use.",
+        "1, and was largest, 1e+10, in round 2. No round has a usable model.",
     ),
     "grown": (
         [
@@ -189,7 +228,7 @@ DIVERGED = {
         ],
         "the test loss grew 20-fold, from 3 in round 1 to 60 in round 3 (round 2); "
         "the training loss grew 20-fold, from 2 in round 1 to 40 in round 3 (round 2). "
-        "The last round of use is round 1;",
+        "The last usable model is of round 1;",
     ),
 }
 
@@ -235,7 +274,7 @@ def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
     write_environment(run, data=describe(spec))
     words = " ".join(Reader(write_report(run).read_text()).titles())
     assert "What happened No silo was left out of a round, and no rank was lost." in words
-    why = "not known; 95% interval: −50.61 to −27.84 points (4 training examples, 100 held out)"
+    why = "not known why; 95% interval: −50.61 to −27.84 points (4 training examples, 100 held out)"
     assert f"21 Accuracy of silo 1 falls by 40.00 points to 50.00% {why}" in words
     write_environment(run, data=describe(write_folder(tmp_path / "shards", [4, 4], silos_test=10)))
     assert "Accuracy of silo 1 falls" not in write_report(run).read_text(), "chance may do that with ten rows"

@@ -128,7 +128,7 @@ def test_every_silo_stands_by_its_name_the_worst_first_and_a_table_is_sorted_by_
     given = silos(cleveland=0.9, budapest=0.25, bern=None) | {"train_loss": 1.0}
     text, reader = read(make_run(tmp_path, [record(1, **given)]))
     words = reader.titles()
-    first = words.index("Silos, the worst first") + 5
+    first = words.index("Silos, the worst first") + 6
     assert words[first : first + 9] == [
         *("budapest", "25.00%", "1.0000", "cleveland", "90.00%", "1.0000", "bern", "–", "1.0000"),
     ]
@@ -156,17 +156,30 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     assert "accuracy 75.00% 95% interval 59.81% to 85.81% on 40 rows; best of all rounds: 75.00%" in " ".join(
         words
     )
-    assert "so what each gains is not known. The command 'mpifl baseline' trains" in " ".join(words)
+    answer = f"run 'mpifl baseline {run}/job.toml --out {run}-baseline'"
+    assert f"This page cannot tell, since no silo was trained alone. To answer, {answer}." in words[
+        -1
+    ] + " ".join(words)
     write_folder(tmp_path / "shards", [4, 9], silos_test=11)
     assert 'class="span"' not in read(run)[0], "nobody knows how many examples there were"
+
+
+def test_a_silo_of_one_class_has_words_in_place_of_a_score(tmp_path):
+    told = {"silos": {"a": {"accuracy": 1.0, "auroc": None}, "b": {"accuracy": 0.75, "auroc": 0.5}}}
+    words = " ".join(read(make_run(tmp_path, [record(1, **told)]))[1].titles())
+    assert "b 75.00% 0.5000 a one class only one class only" in words
+    assert "'one class only': the silo's rows have one class, so the score tells nothing." in words
+    assert "The rows of silo a have one class, so accuracy says nothing." in words
 
 
 def test_thirty_silos_are_seen_at_once_and_of_more_it_is_said_that_the_table_scrolls(tmp_path):
     for many in (30, 31):
         given = silos(**{f"s{n}": n / 100 for n in range(many)})
         text, reader = read(make_run(tmp_path / str(many), [record(1, **given)]))
-        (style,) = re.findall(r"\.figure \.scroll \{ max-height: (\d+)px", text)
-        assert int(style) >= 36 * 30 + 40, "rows with small curves, and the heads"
+        (style,) = re.findall(r"\.figure \.scrolls ~ \.scroll \{ max-height: (\d+)px", text)
+        assert int(style) >= 36 * 30 + 40, (
+            "only a table that is said to scroll is cut, below its thirtieth row"
+        )
         assert ("The table has 31 rows. Scroll in it to see all." in reader.titles()) is (many > 30)
 
 
@@ -291,9 +304,17 @@ def test_levels_enclose_what_is_drawn(low, span, log):
     assert levels[-1] >= low + span - close
 
 
+def test_a_loss_over_many_powers_of_ten_has_few_levels_that_enclose_it():
+    levels = charts.ticks_log(0.5, 3e13)
+    assert (levels[0], levels[-1], len(levels) <= 9) == (0.1, pytest.approx(1e15), True)
+
+
 @pytest.mark.parametrize(("first", "cut"), [(4.0, False), (40.0, True)])
 def test_a_first_round_that_would_flatten_the_others_is_cut_and_its_time_told(first, cut):
     times = charts.Line("a", list(enumerate([first, *[2.0] * 5], 1)))
+    longer = charts.Line("b", [(n, 5.5) for n in range(1, 7)])
+    both = charts.lines("t", [times, longer], write=units.seconds, marked=units.clock)
+    assert both.blocks[0].scales[1].high >= 5.5, "no line leaves the drawing"
     drawn = charts.lines("t", [times], write=units.seconds, marked=units.clock)
     heights = [float(up) for up in re.findall(r" ([\d.]+)", marks(drawn)[0][1])]
     assert min(heights) >= 0  # none leaves the drawing

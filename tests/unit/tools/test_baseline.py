@@ -141,7 +141,7 @@ def test_the_rows_of_the_rarer_answer_are_told_and_draws_without_one():
     told = record(found)["silos"]["a"]
     assert (told["events"], told["draws_without"]) == (2, 250)
     assert warnings_of(found) == [
-        "Silo a: 2 rows of the rarer answer. The interval and p are of little worth. 250 of 2,000 draws had "
+        "Silo a: 2 rows of the rarer class. The interval and p say little. 250 of 2,000 draws had "
         "no auroc and are left out."
     ]
     assert "in the mean of 2 silos, by their 300 test rows: auroc 0.8200 against" in verdict(found)

@@ -195,7 +195,7 @@ def test_the_page_and_the_script_have_the_figures_of_a_split_run(tmp_path):
     words = " ".join(Reader((run.folder / "report.html").read_text()).titles())
     assert f"{last['test_accuracy']:.2%}" in words
     assert f"test set {last['test_loss']:.3g}" in words
-    assert f"splitnn · mlp over mlp · {tmp_path / 'shards'} · seed 0 · 3 parties · 1 rank" in words
+    assert f"splitnn · bottom mlp, top mlp · {tmp_path / 'shards'} · seed 0 · 3 parties · 1 rank" in words
     assert re.search(
         r"3 silos with 6 columns of the same 20 training rows; silo .*1.* holds the targets", words
     )
@@ -215,7 +215,7 @@ def test_rounds_are_judged_by_valid_rows_and_the_test_rows_are_scored_once(tmp_p
     assert f"valid accuracy {run.metrics[-1]['silo_accuracy_pooled']:.2%}, 6 examples" in said
     page = Reader(write_report(run.folder).read_text())
     words = " ".join(page.titles())
-    assert "splitnn · mlp over mlp · " in words
+    assert "splitnn · bottom mlp, top mlp · " in words
     assert "on the test rows of all silos, scored once at the end" in words
     assert "worst silo" not in words
 

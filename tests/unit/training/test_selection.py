@@ -366,6 +366,8 @@ def test_a_deadline_leaves_late_silos_out_and_where_nobody_is_in_time_the_run_en
         run(cohort=own, clock={**clock, "deadline": small}, **more)
     run(cohort=own, clock={**clock, "deadline": large}, **more)
     assert told()[2:] == [(2 * small + large, 0)], "the clock goes on from the checkpoint"
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["drawn"] == [str(list(SEVEN).index(max(SEVEN)))], "who trained, where not all did"
 
 
 def test_losses_are_those_of_the_silos_last_accepted_training(run):

@@ -1,0 +1,163 @@
+"""When a run fell, from what to what, which silos fell with it, and what else happened in that round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+
+from mpifl.common import Names
+from mpifl.report.judging import NAMES
+from mpifl.report.pages.diverged import Event
+from mpifl.report.runs import Held, Summary, chance, units
+from mpifl.run.folder import number
+
+USUAL, SHARE = 6, 0.05
+"""A fall is a step down of more than so many times the usual step, and of this share of the whole span."""
+LATE = 0.1
+"""The first share of the rounds, in which steps are large, has no falls."""
+MOST_FALLS, MOST_BLAMED, MOST_NAMED = 3, 3, 10
+MOST_LOOKED = 200
+"""The largest falls of silos of which some may exceed chance."""
+UNKNOWN = "not known why"
+
+
+def falls(summary: Summary, least: bool = True) -> list[tuple[int, float]]:
+    """Return the rounds of the largest falls, the largest first, and how much each is worse.
+
+    Args:
+        summary: The run.
+        least: Whether a fall must exceed chance and be larger than the run's usual steps.
+    """
+    points, sign = _points(summary), 1 if summary.metric.higher_is_better else -1
+    steps = [(at, sign * (old - new)) for (_, old), (at, new) in pairwise(points)]
+    if not steps:
+        return []
+    values, usual = [value for _, value in points], median(abs(step) for _, step in steps)
+    limit = max(USUAL * usual, SHARE * (max(values) - min(values))) if least else 0.0
+    first, last = points[0][0], points[-1][0]
+    new, rows = dict(points), summary.rows if least and chance.counts(summary.metric) else 0
+    found = [
+        (at, fall) for at, fall in steps
+        if fall > limit and at > first + LATE * (last - first)
+        and (not rows or chance.differ(new[at], new[at] + sign * fall, rows))
+    ]  # fmt: skip
+    return sorted(found, key=lambda one: -one[1])[:MOST_FALLS]
+
+
+def told_falls(summary: Summary, names: Names) -> list[Event]:
+    """Return the largest falls: from what to what, which silos fell, and what else happened in the round.
+
+    Where no fall is unusual, the largest is told as such.
+    """
+    metric, found, points = summary.metric, falls(summary), dict(_points(summary))
+    verb, sign = ("falls", 1) if metric.higher_is_better else ("rises", -1)
+    usual = [] if found or len(points) < 3 else falls(summary, least=False)[:1]
+    events = []
+    for at, by in found or usual:
+        old, new = points[at] + sign * by, points[at]
+        who = f"Largest {verb[:-1]}: {metric.label}" if usual else metric.title
+        said = f"{who} {verb} by {units.points(by, metric)}, from {metric.write(old)} to "
+        why = _usual(summary, old, new) if usual else _why(summary, at, names)
+        events.append(Event(at, f"{said}{metric.write(new)}{_blamed(summary, at)}", why))
+    return events
+
+
+def _usual(summary: Summary, old: float, new: float) -> str:
+    """Say why a fall is nothing unusual: within chance, or not much larger than other steps."""
+    if chance.counts(summary.metric) and summary.rows and not chance.differ(old, new, summary.rows):
+        return f"within chance for {summary.rows:,} rows"
+    step = median(abs(one - other) for (_, one), (_, other) in pairwise(_points(summary)))
+    return f"the median step between rounds is {units.points(step, summary.metric)}"
+
+
+def _points(summary: Summary) -> list[tuple[int, float]]:
+    """Return round and value of what a run is judged by."""
+    key = summary.judged_by or ""
+    return [(r["round"], value) for r in summary.records if (value := number(r, key)) is not None]
+
+
+def _why(summary: Summary, at: int, names: Names) -> str:
+    """Say what else happened in a round in which the model fell: who was absent, who is back, which loss."""
+    place = next(nth for nth, record in enumerate(summary.records) if record["round"] == at)
+    record, before = summary.records[place], summary.records[max(place - 1, 0)]
+    out, was = (list(map(names.__getitem__, _absent(one))) for one in (record, before))
+    back = [silo for silo in was if silo not in out]
+    said = [f"{names.listed(out, MOST_NAMED)} left out of the round"] if out else []
+    said += [f"{names.listed(back, MOST_NAMED)} back after being left out"] if back else []
+    said += ["ranks lost in the round"] * bool(record.get("ranks_lost"))
+    new, old = number(record, "train_loss"), number(before, "train_loss")
+    if new is not None and old is not None and new > chance.GREW * old > 0:
+        said.append(f"the training loss rose from {old:.3g} to {new:.3g}")
+    return "; ".join([*(said or [UNKNOWN]), *_drawn(summary, place, names)])
+
+
+def _drawn(summary: Summary, place: int, names: Names) -> list[str]:
+    """Say which silos a round drew, and which of them for the first time, where it drew some alone."""
+    each = [of if isinstance(of := r.get("drawn"), list) else [] for r in summary.records[: place + 1]]
+    if not each[-1]:
+        return []
+    first = [silo for silo in each[-1] if not any(silo in before for before in each[:-1])]
+    said = f"only {names.listed(each[-1], MOST_NAMED)} trained"
+    return [f"{said}, {names.listed(first, MOST_NAMED)} for the first time" if first and place else said]
+
+
+def _absent(record: Mapping[str, object]) -> list[str]:
+    """Return the silos that a round has left out, whether they failed or were late."""
+    faults, late = record.get("faults"), record.get("late")
+    return [*(faults if isinstance(faults, dict) else ()), *(late if isinstance(late, list) else ())]
+
+
+def silo_falls(
+    summary: Summary,
+    called: Sequence[str],
+    held: Mapping[str, Held],
+    rounds: Sequence[int],
+    values: np.ndarray,
+) -> list[Event]:
+    """Return the largest falls of single silos that exceed chance, where the model itself does not fall."""
+    metric, found = summary.metric, list[Event]()
+    if not chance.counts(metric) or len(rounds) < 2:
+        return []
+    drops = np.nan_to_num((values[:, :-1] - values[:, 1:]) * (1 if metric.higher_is_better else -1))
+    usual, of_model = USUAL * np.median(np.abs(drops), axis=1), {at for at, _ in falls(summary)}
+    late = rounds[0] + LATE * (rounds[-1] - rounds[0])
+    for place in np.argsort(-drops, axis=None, kind="stable")[:MOST_LOOKED].tolist():
+        row, nth = divmod(place, drops.shape[1])
+        old, new = values[row, nth : nth + 2].tolist()
+        of, at = held.get(called[row]), rounds[nth + 1]
+        if of is None or not of.out or at <= late or at in of_model or drops[row, nth] <= usual[row]:
+            continue
+        if chance.differ(old, new, of.out):
+            verb, by = "falls" if metric.higher_is_better else "rises", units.points(drops[row, nth], metric)
+            said = f"{metric.title} of silo {called[row]} {verb} by {by} to {metric.write(new)}"
+            reach = units.between(*chance.apart(new, old, of.out), metric)
+            found.append(Event(at, said, f"{UNKNOWN}; 95% interval: {reach} ({of.words()})"))
+    return found[:MOST_FALLS]
+
+
+def _blamed(summary: Summary, at: int) -> str:
+    """Say at which silos a round is worse than the one before that scored them; "" if it scored none."""
+    told = [
+        r for r in summary.records if r["round"] <= at and isinstance(r.get("silos"), dict) and r["silos"]
+    ]
+    if len(told) < 2 or told[-1]["round"] != at:
+        return ""
+    old, new = (_values(record["silos"], summary.metric.name) for record in told[-2:])
+    metric, sign = summary.metric, 1 if summary.metric.higher_is_better else -1
+    fell = sorted((sign * (new[silo] - old[silo]), silo) for silo in old.keys() & new.keys())
+    mark, worse = "−" if metric.higher_is_better else "+", sum(by < 0 for by, _ in fell)
+    worst = [
+        f"silo {NAMES[silo]} ({mark}{units.points(-by, metric)})" for by, silo in fell[:MOST_BLAMED] if by < 0
+    ]
+    if not worst or len(fell) < 2:
+        return ""
+    return f"; silos that get worse: {worse:,} of {len(fell):,}, most {', '.join(worst)}"
+
+
+def _values(silos: Mapping[str, object], name: str) -> dict[str, float]:
+    """Return the silos' values of a metric, of those that have one."""
+    found = {silo: number(each, name) for silo, each in silos.items() if isinstance(each, dict)}
+    return {silo: value for silo, value in found.items() if value is not None}
