@@ -17,11 +17,20 @@ from rich.console import Console
 from mpifl.common import InputError, one_line, write_atomic
 from mpifl.common.pages import check_page, write_page
 from mpifl.report.runs.compared_columns import metrics_of
-from mpifl.report.runs.held_against import PAIRED, as_columns, held_to, named, pairs, paper_columns
+from mpifl.report.runs.held_against import (
+    PAIRED,
+    as_columns,
+    held_to,
+    named,
+    pairs,
+    paper_columns,
+    words_against,
+)
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
 from mpifl.report.runs.standings import (
     COLUMNS,
+    Standing,
     crowned,
     of_runs,
     of_settings,
@@ -164,8 +173,7 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
     columns.append((found[0].worst_head + unit, [latex_spread(one.worst, metric) for one in found]))
     if target is not None:
         level = escaped(metric.write_briefly(target))
-        rounds = [one.sums(target, "rounds_to_target") for one in found]
-        columns.append((f"rounds to {level}", [rounds_told(each) for each in rounds]))
+        columns.append((f"rounds to {level}", [_reached(one, target) for one in found]))
     sent = [one.sums(target, *traffic) for one in found]
     columns.append(sizes([fmean(each) if each else None for each in sent]))
     columns = [column for column in columns if {*column[1]} != {"--"}]
@@ -177,8 +185,16 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
         for nth, one in enumerate(found)
     ]
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
-    said = " ".join([said, *ranked_by(found)])
+    held = [words_against(found, reference), "Intervals are not corrected."] if against else []
+    said = " ".join([said, *held, *ranked_by(found)])
     return LATEX.format(one_line(said), "r" * len(columns), heads, "\n".join(rows))
+
+
+def _reached(one: Standing, target: float) -> str:
+    """Return after how many rounds the runs of a setting were at a target, or how many of them were."""
+    each = [run.figures(target)["rounds_to_target"] for run in one.group.runs]
+    found = [rounds for rounds in each if rounds is not None]
+    return rounds_told(found) if len(found) == len(each) or not found else f"{len(found)} of {len(each)}"
 
 
 @dataclass(frozen=True)

@@ -661,9 +661,14 @@ def test_each_setting_is_tested_against_one_that_is_named_in_every_output(tmp_pa
     assert "p is corrected by Holm for the 2 settings held against lr 0.2." in said
     assert "Each setting against lr 0.2" in " ".join(Reader((tmp_path / "c.html").read_text()).titles())
     heads, first, *_, last = cells_of(files["latex"].read_text())
-    assert heads[-3:] == [r"over lr 0.2", "95\\% interval", "$p$"]
+    assert heads[-3:] == [r"over lr 0.2", "95\\% interval", "$p$ (Holm)"]
+    comment = files["latex"].read_text().splitlines()[0]
+    assert "for the 2 settings held against lr 0.2. Intervals are not corrected." in comment
     assert (first[-3], last[-3:]) == ("$+9.67$", ["", "", ""])
     assert r"\pm" in first[heads.index(r"rounds to 40\%")]
+    compare_runs(runs, 0.72, Output(latex=tmp_path / "d.tex"))
+    (heads, *cells), at = cells_of((tmp_path / "d.tex").read_text()), r"rounds to 72\%"
+    assert [row[heads.index(at)] for row in cells][1:] == [r"$2 \pm 0$", "2 of 3"]
     rows = list(csv.DictReader(files["csv"].open()))
     assert float(rows[0]["against_p"]) == pytest.approx(plain[0])
     assert (rows[3]["against"], rows[3]["against_p"]) == ("lr 0.2", "")
