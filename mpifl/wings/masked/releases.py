@@ -87,17 +87,23 @@ class Releases:
         self._ledger = SiteLedger(folder / LEDGERS[1], Released, self._take)
         self._ledger.catch_up()  # so that a damaged ledger stops the run before the first round
 
-    def check(self, entry: Released) -> None:
+    def check(self, entry: Released, gone: Collection[str] = ()) -> None:
         """Check that a sum may be released.
+
+        Args:
+            entry: What would be noted.
+            gone: Silos of sites that have sworn to hand over nothing for this question. The sum without
+                exactly these may follow one with them, which was never whole: without their part it opens
+                nothing. A site that lies reveals its own part alone.
 
         Raises:
             InputError: another sum was released for the question. Or the message was answered over other
                 silos, with other examples of a silo, or with other noise.
         """
         self._ledger.catch_up()
-        self._compare(entry)
+        self._compare(entry, gone)
 
-    def record(self, entry: Released) -> None:
+    def record(self, entry: Released, gone: Collection[str] = ()) -> None:
         """Note that a sum is released, and return when the note is on the disk. Do not repeat a line.
 
         Raises:
@@ -105,7 +111,7 @@ class Releases:
         """
 
         def make() -> Released | None:
-            self._compare(entry)
+            self._compare(entry, gone)
             return None if self._is_known(entry) else entry
 
         self._ledger.record(make)
@@ -119,14 +125,15 @@ class Releases:
             self._shares.setdefault((entry.message, entry.terms, entry.round), entry.shares)
 
     def _is_known(self, entry: Released) -> bool:
-        return any(entry.silos == line.silos for line in self._by_question.get(entry.question, []))
+        known = self._by_question.get(entry.question, [])
+        return any((entry.silos, entry.set) == (line.silos, line.set) for line in known)
 
-    def _compare(self, entry: Released) -> None:
+    def _compare(self, entry: Released, gone: Collection[str]) -> None:
         for line in self._by_question.get(entry.question, []):
-            self._compare_question(entry, line)
+            self._compare_question(entry, line, gone)
         line = self._by_message.get(entry.message, entry)
         same = f"round {self._shown(line)} of job {line.job!r} was asked the same"
-        if line.set != entry.set:
+        if line.set != entry.set and not _without(line, entry, gone):
             raise self._refusal(entry, f"{same}, {_other_set(line, entry)}")
         before = self._shares.get((entry.message, entry.terms, entry.round), entry.shares)
         if entry.shares and before != entry.shares:
@@ -137,17 +144,17 @@ class Releases:
                 what = f"and silo {silo!r} has other examples now, so both sums would tell what has changed"
                 raise self._refusal(entry, f"{same}, {what}")
 
-    def _compare_question(self, entry: Released, line: Released) -> None:
+    def _compare_question(self, entry: Released, line: Released, gone: Collection[str]) -> None:
         """Compare a sum with an earlier one for the same run, round and client method."""
-        again = "the round was released before"
-        if line.set != entry.set:
+        again, without = "the round was released before", _without(line, entry, gone)
+        if line.set != entry.set and not without:
             raise self._refusal(entry, f"{again}, {_other_set(line, entry)}")
         if line.message != entry.message:
             what = f"{again}, and is now asked with another model or other numbers"
             raise self._refusal(entry, what, line)
-        if line.grids != entry.grids:
+        if line.grids != entry.grids and not without:  # the total weight is another
             raise self._refusal(entry, f"{again}, and its sums are to be rounded otherwise")
-        if line.noise != entry.noise:
+        if line.noise != entry.noise and not without:
             raise self._refusal(entry, f"{again}, and is now asked with other noise")
         for silo, answer in entry.answers.items():
             if silo in line.silos and line.answers.get(silo) != answer:
@@ -165,6 +172,12 @@ class Releases:
     def _shown(self, entry: Released) -> int:
         """Return a round as people count it, from 1. The ledger counts the rounds done before."""
         return entry.round + (entry.work not in self._evaluations)
+
+
+def _without(line: Released, entry: Released, gone: Collection[str]) -> bool:
+    """Return whether a sum is an earlier one without silos that are gone, and both have no noise."""
+    left = [silo for silo in line.set if silo not in gone]
+    return line.set != entry.set == left and not (line.shares or entry.shares)
 
 
 def _other_set(line: Released, entry: Released) -> str:

@@ -104,7 +104,7 @@ def test_an_invitation_is_made_looked_at_and_consented_to(places):
     agreed = places.at("north", *asked, given="y\n")
     for part in (
         f"job heart ({job}) of bern: fedavg (algorithm), mlp (model), classification (task)",
-        "rounds: 4; at most 16 questions and 1 runs",
+        "rounds: 4; at most 16 questions and 1 run",
         f"yours: {', '.join(places.silos[:2])}",
         "leaves in a round: this site's sum of its silos' updates, which the coordinator sees",
         "leaves in a scoring: sums over this site's held-out rows, if it has some (metrics' states), which",

@@ -104,6 +104,20 @@ def test_what_lies_in_the_place_of_a_folder_is_told_and_waited_for(tmp_path, pla
     assert ends.coordinator.newest("answer").n == 7
 
 
+@pytest.mark.parametrize("name", ["000007-answer.msg", ".000007-answer.msg.partial"])
+def test_a_folder_in_the_place_of_a_letter_is_told_and_waited_for(tmp_path, name):
+    """It ended the party by "cannot be written (Is a directory)"."""
+    ends = TwoEnds(tmp_path)
+    (ends.up / name / "full").mkdir(parents=True)
+    ends.site.dispatch(7, records()["answer"], vectors())
+    assert ends.site.newest("ask") is None
+    what = "a folder lies in its place; remove it, and letters go on"
+    assert ends.lines == [f"{ends.up / '000007-answer.msg'}: {what}"]
+    shutil.rmtree(ends.up / name)
+    ends.site.newest("ask")
+    assert ends.coordinator.newest("answer").n == 7
+
+
 def test_a_file_of_a_file_system_without_rename_is_written_at_once(tmp_path, monkeypatch):
     ends = TwoEnds(tmp_path)
 

@@ -13,6 +13,8 @@ from mpifl.common import InputError, lock, read_whole
 from mpifl.wings.site import Exchange, make_once, make_own
 
 KEY_FILE, SESSION_KEY = "run.key", "session.key"
+TRAINING = "training"
+"""The folder of what silos keep."""
 KEY_BYTES = 32
 
 
