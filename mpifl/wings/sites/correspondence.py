@@ -123,7 +123,8 @@ class Correspondence(SumLetters):
         found = {}
         for name, site in self._sites.items():
             away = {} if site.awaited is None else {"away_since": site.since, "away_letter": site.awaited}
-            found[name] = {**site.figures, **away}
+            if site.figures or name not in self.left:
+                found[name] = {**site.figures, **away}
             site.figures = {}
         return found
 
@@ -155,7 +156,8 @@ class Correspondence(SumLetters):
         self._welcome(site, letter.sha256)
         site.about = {"mpifl": hello.mpifl, "torch": hello.torch, **hello.about}
         ranks = hello.about.get("ranks", "?")
-        self._note(f"{name} joined: {counted(len(site.silos), 'silo')} on {ranks} ranks")
+        ranks = f"{ranks} rank{'' if ranks == '1' else 's'}"
+        self._note(f"{name} joined: {counted(len(site.silos), 'silo')} on {ranks}")
         return True
 
     def _refuse(self, site: SiteLetters, hello: str, why: str) -> None:

@@ -269,7 +269,8 @@ class SiteRun:
             self._party.forget()
             self._home.forget(SESSION_KEY)
         left = f"{sealed.bytes / 1000:.1f} kB left{answer.first_fault(names)}"
-        what = f"{counted(answer.worked, 'silo')} worked {time.monotonic() - began:.1f} s, {left}"
+        verb = "scored the model in" if work in EVALUATIONS else "worked"
+        what = f"{counted(answer.worked, 'silo')} {verb} {time.monotonic() - began:.1f} s, {left}"
         what = "it was answered before; " + left if answer.place != n else what
         what = f"the end: the model is here, {left}" if ended else what
         say(f"{self._identity.name}: letter {n}, round {shown}: {what}")

@@ -301,6 +301,27 @@ def test_a_silo_with_an_error_has_not_worked():
     assert (whole.worked, whole.first_fault(names)) == (1, "")
 
 
+def test_a_shard_that_is_written_to_between_rounds_is_no_longer_trained_on(made, tmp_path, capsys):
+    """The mapped rows changed, and nothing was said."""
+    job = made(cohort={"quorum": 0.5})
+    path = tmp_path / "shards" / "silo_0001.h5"
+    whole = path.read_bytes()
+
+    def harmed(record):
+        path.touch()
+        if record["round"] == 2:
+            with path.open("r+b") as file:
+                file.seek(len(whole) - 50)
+                file.write(bytes(50))
+
+    here = Here(tmp_path / "sites", job)
+    wings = lambda job: [*of_core(job), Coordinator(job, here)]  # noqa: E731
+    train(job, tmp_path / "run", (), False, Alone(), on_round=harmed, wings_of=wings)
+    faults = [record["faults"] for record in read_metrics(tmp_path / "run")]
+    assert faults == [{}, {}, *[{"1": "a shard that cannot be read"}] * 2]
+    assert "altered, its sha256 is not that in federation.json" in capsys.readouterr().err
+
+
 def test_an_answer_that_is_kept_is_whole_or_refused(tmp_path):
     kept = KeptAnswers(tmp_path / "answers")
     kept.keep("ab" * 32, SiteAnswer(3, [Done(silo=1, fault="no rows", passing=True)]))

@@ -142,9 +142,9 @@ class SumLetters:
         """
 
         def remind() -> None:
-            self._note(f"waiting for {', '.join(missing())} ({what})")
+            self._note(f"waiting for {', '.join(sorted(missing()))} ({what})")
 
         for _ in looks(remind, until):
             yield
             if signals.pending():
-                raise RoundLost(f"a signal came while {', '.join(missing())} had not answered", in_vain=True)
+                raise RoundLost(f"{', '.join(sorted(missing()))} had not answered yet", in_vain=True)
