@@ -84,5 +84,5 @@ class RunHome:
         Raises:
             InputError: another program holds the folder.
         """
-        with lock.hold(self.folder) as warning:
+        with lock.hold(self.folder, named=False) as warning:
             yield warning
