@@ -11,6 +11,7 @@ from unit.builders import Alone, write_folder
 from mpifl.algorithms.scaffold import Scaffold
 from mpifl.common.errors import InputError
 from mpifl.data.shards import read_federation
+from mpifl.exchange import OTHER
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import Outline, check_job
 from mpifl.training import build
@@ -297,6 +298,8 @@ def test_a_silo_with_an_error_has_not_worked():
     names = ["north", "ulm"]
     failed = SiteAnswer(1, [Done(silo=0), Done(silo=1, fault="ValueError: no\nrows", passing=True)])
     assert (failed.worked, failed.first_fault(names)) == (1, "; ulm failed: ValueError: no rows")
+    without_words = SiteAnswer(1, [Done(silo=1, fault=OTHER)])
+    assert without_words.first_fault(names) == "; ulm failed: its error is told above"
     whole = SiteAnswer(1, [Done(silo=1)])
     assert (whole.worked, whole.first_fault(names)) == (1, "")
 
