@@ -73,6 +73,7 @@ def test_the_bits_of_one_world_over_the_worst_copier(algorithm, tables, tmp_path
     assert sha256(run.run / "model.safetensors") == in_one_world(tmp_path, job)
     assert run.starts == 8
     assert said.count("it was answered before") >= 2, said
+    assert said.count("which computes other bits") == 1, said
 
 
 def test_parties_that_die_or_are_asked_to_end_go_on_to_the_same_bits(tmp_path, digits):

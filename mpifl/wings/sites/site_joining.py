@@ -148,6 +148,8 @@ def _answer(run: SiteRun, built: build.Built, invitation: Invitation) -> bool:
     ranks, names = SiteRanks(built.exchange, run.places(), run.kept()), built.exchange.names
     for silo, fault in ranks.open().items():
         say(f"silo {names[silo]} cannot take part while its shard is broken: {fault}")
+    for line in run.compared(built.exchange.membership.about):
+        say(line)
     if built.job.secure:
         run.under_masks(built.job, built.spec, built.exchange.knowledge.algorithm)
     elements = sum(value.numel() for value in built.server.model.state_dict().values())

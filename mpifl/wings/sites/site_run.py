@@ -15,6 +15,7 @@ from mpifl.common import InputError, write_atomic
 from mpifl.common.machine import signals
 from mpifl.data.shards import FederationSpec
 from mpifl.run.job import Job
+from mpifl.training.beforehand import BITS, PROCESSOR, differing, moved
 from mpifl.wings.masked import PartyPlan, Released, message_of, party_of, plain_sums
 from mpifl.wings.privacy import LEDGERS, SiteFolder
 from mpifl.wings.site import Identity, SiteLedger, SiteSeal
@@ -138,6 +139,20 @@ class SiteRun:
             for key, digest in line.about.items()
             if _of_silo(key)
         }
+
+    def compared(self, about: Mapping[int, Mapping[str, str]]) -> list[str]:
+        """Note which bits the site's ranks compute; return a line if they differ, and if they are others than
+        in an earlier life. What was answered by then is given again all the same.
+
+        Args:
+            about: What each rank reports of itself.
+        """
+        before = [line.about for line in self._journal.lines if line.event == "ranks"]
+        now = [{key: told[key] for key in (BITS, PROCESSOR) if key in told} for told in about.values()]
+        for told in now:
+            if told not in before:
+                self._journal.note("ranks", 0, **told)
+        return [line for line in (differing(about), moved(before, now)) if line]
 
     def kept(self) -> KeptAnswers:
         """Return the answers that are kept, which is the site's for this run alone."""
