@@ -78,8 +78,8 @@ class Releases:
         make_own(folder)
         self._evaluations = evaluations
         self._by_question: dict[_Question, list[Released]] = {}
-        self._by_message: dict[str, Released] = {}
-        """The first line for each message; later lines have the same silos."""
+        self._by_message: dict[str, list[Released]] = {}
+        """A line of each question and set of silos for each message."""
         self._data: dict[tuple[str, str, str], str] = {}
         """The shard of a silo, by message, terms and silo."""
         self._shares: dict[tuple[str, str, int], int] = {}
@@ -118,7 +118,9 @@ class Releases:
 
     def _take(self, entry: Released) -> None:
         self._by_question.setdefault(entry.question, []).append(entry)
-        self._by_message.setdefault(entry.message, entry)
+        same = self._by_message.setdefault(entry.message, [])
+        if not any((line.question, line.set) == (entry.question, entry.set) for line in same):
+            same.append(entry)
         for silo, sha256 in entry.data.items():
             self._data.setdefault((entry.message, entry.terms, silo), sha256)
         if entry.shares:
@@ -131,10 +133,12 @@ class Releases:
     def _compare(self, entry: Released, gone: Collection[str]) -> None:
         for line in self._by_question.get(entry.question, []):
             self._compare_question(entry, line, gone)
-        line = self._by_message.get(entry.message, entry)
-        same = f"round {self._shown(line)} of job {line.job!r} was asked the same"
-        if line.set != entry.set and not _without(line, entry, gone):
-            raise self._refusal(entry, f"{same}, {_other_set(line, entry)}")
+        lines = self._by_message.get(entry.message, [entry])
+        for line in lines:
+            same = f"round {self._shown(line)} of job {line.job!r} was asked the same"
+            if line.set != entry.set and not _without(line, entry, gone):
+                raise self._refusal(entry, f"{same}, {_other_set(line, entry)}")
+        same = f"round {self._shown(lines[0])} of job {lines[0].job!r} was asked the same"
         before = self._shares.get((entry.message, entry.terms, entry.round), entry.shares)
         if entry.shares and before != entry.shares:
             what = f"and its noise is to be of {entry.shares} shares, where it was of {before}"
@@ -175,9 +179,11 @@ class Releases:
 
 
 def _without(line: Released, entry: Released, gone: Collection[str]) -> bool:
-    """Return whether a sum is an earlier one without silos that are gone, and both have no noise."""
+    """Return whether a sum is an earlier one of the same question without silos that are gone, and both have
+    no noise. To another question that was asked the same they may have handed over their part."""
     left = [silo for silo in line.set if silo not in gone]
-    return line.set != entry.set == left and not (line.shares or entry.shares)
+    noisy = line.shares or entry.shares
+    return line.question == entry.question and line.set != entry.set == left and not noisy
 
 
 def _other_set(line: Released, entry: Released) -> str:
