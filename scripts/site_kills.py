@@ -29,6 +29,7 @@ AT_SITES = (
     "taken is noted",
     "silos have worked",
     "states are kept",
+    "the answer is kept",
     "answer is sealed",
     "before answered is noted",
     "answered is noted",

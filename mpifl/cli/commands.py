@@ -124,6 +124,7 @@ def _again(job: Path, set_: list[str], run: Path, ranks: int | None, survive: bo
 
 app.command()(sites_commands.consent)
 app.command()(sites_commands.join)
+app.command()(sites_commands.withdraw)
 app.command()(job_commands.check)
 app.command()(job_commands.submit)
 app.command()(job_commands.plan)

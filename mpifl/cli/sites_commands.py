@@ -1,8 +1,9 @@
-"""The commands of a site: `identity`, by what others know it, and `sites`, `consent` and `join`, for runs
-whose sites start their own ranks."""
+"""The commands of a site: `identity`, by what others know it, and `sites`, `consent`, `join` and `withdraw`,
+for runs whose sites start their own ranks."""
 
 from __future__ import annotations
 
+import shlex
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,8 @@ def init(
     typer.echo(f"{link / 'invitation.toml'} is written: {told}")
     key = in_fours(made.key[:FEWEST_DIGITS])
     typer.echo(f"Your key: {key}; say it to each site by another way than this folder")
+    words = shlex.join(["mpifl", "train", str(job), *(f"--set={one}" for one in set_), "--out", str(out)])
+    typer.echo(f"Start the coordinator by `{words}`")
 
 
 def consent(
@@ -168,6 +171,25 @@ def consent(
     typer.echo(
         f"{folder / 'consent.toml'} has job {made.job[:8]}; take part by `mpifl join {link} --shards DIR`"
     )
+
+
+def withdraw(
+    link: _Link,
+    yes: Annotated[bool, typer.Option("--yes", help="Leave without being asked.")] = False,
+) -> None:
+    """Leave a run over sites for good: delete what this site kept for it, and tell the coordinator.
+
+    End `mpifl join` first. What left before stays in the model.
+    """
+    from mpifl.wings import sites
+    from mpifl.wings.site import site_folder
+
+    folder = site_folder("mpifl withdraw", "this site's key and its consents")
+    if not yes and not typer.confirm("Leave the run for good? This site cannot come back to it."):
+        typer.echo("nothing is changed")
+        raise typer.Exit(1)
+    for line in sites.withdraw(link, folder):
+        typer.echo(line)
 
 
 def join(

@@ -23,8 +23,11 @@ _PATIENCE = 0.2
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[str | None]:
+def hold(folder: Path, named: bool = True) -> Iterator[str | None]:
     """Make the run folder, and keep other jobs out of it while the context lasts and this process lives.
+
+    Args:
+        named: Whether the user has named it by `--out`, and can name another one.
 
     Yields:
         A warning for the user if the file system has no locks; else None.
@@ -36,9 +39,9 @@ def hold(folder: Path) -> Iterator[str | None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(no_link(str(folder / FILE), os.O_RDWR | os.O_CREAT), "r+")
     except OSError as error:
-        raise cannot_be_written(folder, error) from None
+        raise cannot_be_written(folder, error, named) from None
     with file:
-        problem = _lock(file, folder)
+        problem = _lock(file, folder, named)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
         try:
@@ -46,7 +49,7 @@ def hold(folder: Path) -> Iterator[str | None]:
             file.write(json.dumps(holder))
             file.flush()
         except OSError as error:
-            raise cannot_be_written(folder, error) from None
+            raise cannot_be_written(folder, error, named) from None
         yield problem
 
 
@@ -98,14 +101,13 @@ def look(folder: Path) -> tuple[bool | None, dict[str, Any]]:
     return False, holder
 
 
-def cannot_be_written(folder: Path, error: OSError) -> InputError:
+def cannot_be_written(folder: Path, error: OSError, named: bool = True) -> InputError:
     """Return the error for a run folder that cannot be made or written."""
-    return InputError(
-        f"{folder}: cannot be written ({error.strerror or error}); name a folder that can by --out"
-    )
+    to_do = "name a folder that can by --out" if named else "make it writable"
+    return InputError(f"{folder}: cannot be written ({error.strerror or error}); {to_do}")
 
 
-def _lock(file: IO[str], folder: Path) -> str | None:
+def _lock(file: IO[str], folder: Path, named: bool = True) -> str | None:
     """Take the lock; return a warning if this file system has no locks."""
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -114,17 +116,17 @@ def _lock(file: IO[str], folder: Path) -> str | None:
             return None
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise _in_use(file, folder) from None
+                raise _in_use(file, folder, named) from None
             time.sleep(_PATIENCE / 10)
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
-                raise cannot_be_written(folder, error) from None
+                raise cannot_be_written(folder, error, named) from None
             what = f"its file system has no locks ({error.strerror})"
             return f"{folder}: {what}; see to it that no other job writes there"
 
 
-def _in_use(file: IO[str], folder: Path) -> InputError:
-    to_do = "wait until that ends, or name another folder by --out"
+def _in_use(file: IO[str], folder: Path, named: bool) -> InputError:
+    to_do = "wait until that ends, or name another folder by --out" if named else "end that first"
     return InputError(f"{folder}: is in use by {_holder(file)}; {to_do}")
 
 

@@ -3,6 +3,7 @@ from .broadcast import (
     undelivered as undelivered,
 )
 from .disclosure import (
+    OTHER as OTHER,
     KindsAlone as KindsAlone,
     Telling as Telling,
     first_of as first_of,

@@ -253,7 +253,7 @@ def _given_up(t: RunTraining, what: str, lost: RoundLost) -> RoundLost:
     quorum = "; every party must answer" if t.job.split else quorum
     changed = " (and --force, if code of your own has changed)" if t.job.plugins else ""
     return RoundLost(
-        f"{what}; {saved}: correct it, then continue with --resume{changed}"
+        f"{what}; {saved}: {'' if signals.pending() else 'correct it, then '}continue with --resume{changed}"
         if lost.in_vain
         else f"{what}{quorum}; {saved}, continue with --resume"
     )

@@ -12,7 +12,6 @@ from mpifl.wings.site import Exchange, Identity
 from mpifl.wings.sites.letters import (
     AnswerRecord,
     AskRecord,
-    BehindRecord,
     EndRecord,
     FolderLink,
     HelloRecord,
@@ -28,7 +27,6 @@ from mpifl.wings.sites.letters import (
     SignedHeader,
     SumHeader,
     SumRecord,
-    TakenRecord,
     WelcomeRecord,
     WithdrawRecord,
 )
@@ -80,9 +78,7 @@ def records() -> dict[str, LetterRecord]:
         answer,
         SumRecord(life=LIFE, of=4, plan={"a": [1]}, accepted=[1], answers=[signed], withdrawn=[withdraw]),
         ShareRecord(life=LIFE, of=4, context=DIGEST),
-        TakenRecord(life=LIFE, of=4),
         NoRecord(life=LIFE, of=4, why="no"),
-        BehindRecord(life=LIFE, last=9),
         withdraw,
         EndRecord(life=LIFE, sha256=DIGEST),
     ]

@@ -49,6 +49,8 @@ class SitesRun:
             (base / f"died-{name}").mkdir()
         self.sites, self.run, self.starts = [*sites], base / "run", 0
         self.links = dict.fromkeys((kit.COORDINATOR, *sites), base / "link")
+        self.more: dict[str, str] = {}
+        """Variables of the parties that are started from now on."""
         self.running: dict[str, Command] = {}
         self.codes: dict[str, list[int | None]] = {}
         self._copier: subprocess.Popen[bytes] | None = None
@@ -92,6 +94,7 @@ class SitesRun:
             "MPIFL_SITE": str(kit.home(self.base, name)),
             "DIED": str(self.base / f"died-{name}"),
             "DIE": json.dumps(points),
+            **self.more,
         }
         program = [DYING] if points else ["-m", "mpifl"]
         if name == kit.COORDINATOR:
@@ -101,6 +104,14 @@ class SitesRun:
         folder = self.base / "commands" / f"{self.starts:03d}-{name}"
         self.running[name] = Command(folder, ranks, *program, *words, **more)
         return self.running[name]
+
+    def until_dead(self, name: str, point: str) -> None:
+        """Wait until a party has killed itself at a point, and end what is left of it."""
+        mark, deadline = self.base / f"died-{name}" / point.replace(" ", "-"), time.monotonic() + 60
+        while not mark.exists():
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.01)
+        self.kill(name)
 
     def kill(self, name: str) -> None:
         """Kill all processes of a party by SIGKILL."""

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from mpifl.run.folder import checkpoint
 from mpifl.wings.masked import MaskedParty, ReleasedFile
+from mpifl.wings.sites.answers import KeptAnswers, SiteRanks
 from mpifl.wings.sites.letters import LetterRecord, Sealed
 from mpifl.wings.sites.letters.folder_link import FolderLink
 from mpifl.wings.sites.letters.mailbox import Mailbox
 from mpifl.wings.sites.letters.site_journal import Journal
 from mpifl.wings.sites.masks import SiteParty
-from mpifl.wings.sites.site_ranks import SiteRanks
 
 WANTED, DIED = json.loads(os.environ["DIE"]), Path(os.environ["DIED"])
 passes = Counter()
@@ -57,6 +57,7 @@ dies(Mailbox, "seal", after="{} is sealed")
 dies(Mailbox, "put", after="{} is put")
 dies(SiteRanks, "_carried_out", after="silos have worked")
 dies(SiteRanks, "_kept", after="states are kept")
+dies(KeptAnswers, "keep", after="the answer is kept")
 dies(SiteParty, "keep", after="sums are kept")
 dies(MaskedParty, "release", "before the release", "the release is noted")
 dies(ReleasedFile, "note", "before the sum is released", "the sum is released")

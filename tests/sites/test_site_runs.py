@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 from conftest import ranks
+from faults.processes import Command
 from sites import kit
 from sites.driver import SitesRun, sha256
 
@@ -15,6 +16,10 @@ from mpifl.run.job import read_job
 from mpifl.wings.sites.consents import add_consent, read_consents
 
 SITES = {"north": ["silo 0", "silo 1"], "south": ["silo 2"], "west": [f"silo {k}" for k in range(3, 7)]}
+
+
+OTHER_ROUNDING = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
+"""What has the same training end with other bits on a processor with AVX2."""
 
 
 def job_of(folder: Path, shards: Path, algorithm: str, rounds: int = 4, **tables: object) -> Path:
@@ -54,11 +59,21 @@ def records_of(run):
     ],
 )
 def test_the_bits_of_one_world_over_the_worst_copier(algorithm, tables, tmp_path, digits):
+    """All is asked again of sites that round otherwise by then: a masked run was lost."""
     job = job_of(tmp_path, digits / "many", algorithm, rounds=2, **tables)
-    with SitesRun(tmp_path / "over", job, digits / "many", copier=1, sites=SITES) as run:
+    die = {kit.COORDINATOR: {"before the checkpoint": 1}}
+    with SitesRun(tmp_path / "over", job, digits / "many", copier=1, die=die, sites=SITES) as run:
+        run.until_dead(kit.COORDINATOR, "before the checkpoint")
+        run.more = OTHER_ROUNDING
+        for name in (*SITES, kit.COORDINATOR):
+            run.kill(name)
+            run.start(name)
         run.finish()
+    said = run.running["north"].out
     assert sha256(run.run / "model.safetensors") == in_one_world(tmp_path, job)
-    assert run.starts == 4
+    assert run.starts == 8
+    assert said.count("it was answered before") >= 2, said
+    assert said.count("which computes other bits") == 1, said
 
 
 def test_parties_that_die_or_are_asked_to_end_go_on_to_the_same_bits(tmp_path, digits):
@@ -98,9 +113,40 @@ def test_rounds_go_on_without_a_site_that_is_away_and_with_it_when_it_is_back(tm
         assert run.running[kit.COORDINATOR].end().code == 75
     said = run.running[kit.COORDINATOR].err + run.running[kit.COORDINATOR].out
     assert "south is back (its answer to letter" in said
+    assert "correct it" not in said
     away = [one for one in records_of(run) if "away_since" in one["sites"]["south"]]
     assert away
     assert {tuple(one["faults"]) for one in away[1:-1]} == {("2",)}
+
+
+@pytest.mark.slow
+def test_a_site_that_is_bound_to_a_sum_leaves_and_the_others_go_on(tmp_path, digits):
+    """The coordinator then goes back behind the round that was made without it."""
+    tables = {"security": {"least": 2, "colluding": 0.2}, "cohort": {"quorum": 0.5}}
+    job = job_of(tmp_path, digits / "many", "scaffold", rounds=3, checkpoint={"every": 1}, **tables)
+    die = {"south": {"before the release": 3}, kit.COORDINATOR: {"before the checkpoint": 2}}
+    with SitesRun(tmp_path / "over", job, digits / "many", die=die, sites=SITES) as run:
+        run.until_dead("south", "before the release")
+        words = "-m", "mpifl", "withdraw", run.base / "link", "--yes"
+        home = kit.home(run.base, "south")
+        left = Command(run.base / "commands" / "left", 1, *words, MPIFL_SITE=str(home)).end()
+        assert left.code == 0, left.err
+        run.until_dead(kit.COORDINATOR, "before the checkpoint")
+        said = run.running[kit.COORDINATOR].out + run.running[kit.COORDINATOR].err
+        run.start(kit.COORDINATOR)
+        for name in (kit.COORDINATOR, "north", "west"):
+            assert run.running[name].end().code == 0, run.said()
+        again = run.start("south").end()
+    assert "is not handed over, ever" in left.out
+    why = "site 'south' has left the run"
+    faults = [one["faults"] for one in records_of(run)]
+    assert faults == [{}, {}, {"2": why}], "round 2 is made again over the silos of its sum alone"
+    assert [one["parties"] for one in records_of(run)] == [3, 2, 2]
+    assert "south has left the run; it takes no part in it any more" in said
+    assert read_consents(home) == []
+    kept = sorted(path.name for path in (home / "runs").glob("*/*") if not path.name.startswith("."))
+    assert kept == ["journal.jsonl", "outbox", "run.key", "welcome.json"]
+    assert (again.code, "no job of it is in consent.toml" in again.err) == (2, True)
 
 
 @pytest.mark.slow

@@ -4,9 +4,11 @@ from . import (
 )
 from .hdf5_reading import (
     Opened as Opened,
+    Stamp as Stamp,
     StoredArray as StoredArray,
     check_file as check_file,
     opened as opened,
+    stamp_of as stamp_of,
     start_parser as start_parser,
 )
 from .hdf5_writing import (

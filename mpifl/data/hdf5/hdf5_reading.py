@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
@@ -66,13 +66,26 @@ class _Content(BaseModel):
     sets: dict[str, StoredArray]
 
 
-class Opened:
-    """An open, parsed file: the attributes that are one number or text, and the data sets by name."""
+Stamp: TypeAlias = tuple[int, ...]
+"""Device, inode, size and time of the last write."""
 
-    def __init__(self, path: Path, file: BinaryIO, answer: dict[str, Any]) -> None:
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return the stamp of a file."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class Opened:
+    """An open, parsed file: the attributes that are one number or text, and the data sets by name.
+
+    Attributes:
+        stamp: The file's stamp before its bytes were checked.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO, stamp: Stamp, answer: dict[str, Any]) -> None:
         content = _Content.model_validate(answer)
         self.path, self.attributes, self.sets = path, content.attributes, content.sets
-        self._file, self._size = file, os.fstat(file.fileno()).st_size
+        self._file, self.stamp, self._size = file, stamp, stamp[2]
 
     def array(self, name: str) -> np.ndarray:
         """Return a data set in native numbers: mapped if it is stored like that, else read whole.
@@ -130,8 +143,9 @@ def opened(
     """
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            stamp = stamp_of(os.fstat(file.fileno()))  # before its bytes are read
             _check_bytes(path, file, nbytes, sha256)
-            yield Opened(path, file, _told(file, sha256, tuple(attributes), tuple(sets)))
+            yield Opened(path, file, stamp, _told(file, sha256, tuple(attributes), tuple(sets)))
     except OSError as error:
         raise ShardError(f"{path}: {_reason(error)}") from None
     except Unparsed as what:

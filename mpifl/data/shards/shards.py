@@ -34,7 +34,7 @@ from mpifl.data import (
     place,
     ragged_of,
 )
-from mpifl.data.hdf5 import Opened, StoredArray, opened
+from mpifl.data.hdf5 import Opened, Stamp, StoredArray, opened, stamp_of
 from mpifl.data.shards.federation_spec import (
     FederationSpec as FederationSpec,
     Seen,
@@ -102,9 +102,21 @@ def _lying(path: str, array: Ragged) -> dict[str, np.ndarray]:
 class Shard:
     """One opened and verified shard with its mapped splits."""
 
-    def __init__(self, path: Path, splits: dict[str, Split]) -> None:
+    def __init__(self, path: Path, splits: dict[str, Split], stamp: Stamp | None = None) -> None:
         self.path = path
         self.splits = splits
+        self._stamp = stamp
+
+    @property
+    def written(self) -> bool:
+        """Whether the mapped file was written to since it was opened. A file in its place does not count."""
+        if self._stamp is None:
+            return False
+        try:
+            now = stamp_of(self.path.stat())
+        except OSError:
+            return False
+        return now[:2] == self._stamp[:2] and now != self._stamp
 
     def __contains__(self, split: str) -> bool:
         return split in self.splits
@@ -139,7 +151,7 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
             raise ShardError(f"{path}: has no {lacks}; partition again or restore it")
         for split, sets in found.items():
             check_sets(path, split, sets, entry, spec)
-        return Shard(path, {split: split_of(file, split, spec) for split in found})
+        return Shard(path, {split: split_of(file, split, spec) for split in found}, file.stamp)
 
 
 def _paths(spec: FederationSpec) -> list[str]:

@@ -254,7 +254,7 @@ class Worker:
         return self._context.lend(id, self._shard(id), **given, trains=self._trains)
 
     def _shard(self, id: int) -> Shard:
-        if id not in self._shards:
+        if id not in self._shards or self._shards[id].written:
             self._shards[id] = self._context.open(id)
         return self._shards[id]
 

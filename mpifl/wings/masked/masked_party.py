@@ -72,19 +72,23 @@ class MaskedParty:
         self._terms, self._session, self._releases, self._secret = terms, session, releases, secret
         self._serial = -1
         self._agreed: tuple[Released, dict[int, bytes], int, bytes] | None = None
+        self._gone: Collection[str] = ()
 
     @property
     def offer(self) -> dict[str, Any]:
         """This party's offer to all others, with its public key."""
         return self._session.offer.model_dump()
 
-    def ready(self, question: Question, sums: Sequence[Tensor]) -> str:
+    def ready(self, question: Question, sums: Sequence[Tensor], gone: Collection[str] = ()) -> str:
         """Check the question, add this party's noise in place, and return the digest of the question.
+
+        Args:
+            gone: Silos of sites that hand over nothing for this question, ever; see `Releases.check`.
 
         Raises:
             InputError: the party refuses to send such a sum.
         """
-        self._agreed, request = None, question.request
+        self._agreed, self._gone, request = None, gone, question.request
         if request.serial <= self._serial:
             raise InputError("the server asks by a number that was used; it is broken, or not to be trusted")
         offers = _offers_of(question)
@@ -98,11 +102,24 @@ class MaskedParty:
         self._add_noise(question, message, sums)
         grids = digest([vectors, list(question.grids), question.plan.scalars], {})
         noise = [*map(float.hex, question.noise)]
-        entry = Released(
+        entry = self._entry(question, grids, noise)
+        self._releases.check(entry, gone)
+        about = [self._terms.run, request.round, request.attempt, request.serial, request.work, message]
+        parties = [(rank, one.model_dump()) for rank, one in sorted(offers.items())]
+        numbers = [sorted(part.scalars) for _, part in sorted(question.plan.parties.items())]
+        # if the server tells one party of less noise than others, their masks do not cancel
+        context = digest([*about, entry.set, grids, noise, parties, numbers, *question.about], {})
+        self._serial = request.serial
+        self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
+        return context
+
+    def _entry(self, question: Question, grids: str, noise: Sequence[str]) -> Released:
+        """Return the ledger's line of a sum."""
+        return Released(
             run=self._terms.run,
-            round=request.round,
-            work=request.work,
-            message=message,
+            round=question.request.round,
+            work=question.request.work,
+            message=question.message,
             set=self._named(question.accepted),
             grids=grids,
             noise=digest([*noise, self._sure(question)], {}),
@@ -114,15 +131,6 @@ class MaskedParty:
             job=self._terms.job,
             processor=processor(),
         )
-        self._releases.check(entry)
-        about = [self._terms.run, request.round, request.attempt, request.serial, request.work, message]
-        parties = [(rank, one.model_dump()) for rank, one in sorted(offers.items())]
-        numbers = [sorted(part.scalars) for _, part in sorted(question.plan.parties.items())]
-        # if the server tells one party of less noise than others, their masks do not cancel
-        context = digest([*about, entry.set, grids, noise, parties, numbers, *question.about], {})
-        self._serial = request.serial
-        self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
-        return context
 
     def _add_noise(self, question: Question, message: str, sums: Sequence[Tensor]) -> None:
         """Add the shares of noise of this party's silos. The shares of honest silos alone are enough.
@@ -174,7 +182,7 @@ class MaskedParty:
             InputError: it cannot be noted, and nothing may be sent.
         """
         assert self._agreed is not None
-        self._releases.record(self._agreed[0])
+        self._releases.record(self._agreed[0], self._gone)
 
     def mask(self, sums: Sequence[Tensor]) -> None:
         """Add the masks in place."""

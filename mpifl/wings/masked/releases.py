@@ -78,8 +78,8 @@ class Releases:
         make_own(folder)
         self._evaluations = evaluations
         self._by_question: dict[_Question, list[Released]] = {}
-        self._by_message: dict[str, Released] = {}
-        """The first line for each message; later lines have the same silos."""
+        self._by_message: dict[str, list[Released]] = {}
+        """A line of each question and set of silos for each message."""
         self._data: dict[tuple[str, str, str], str] = {}
         """The shard of a silo, by message, terms and silo."""
         self._shares: dict[tuple[str, str, int], int] = {}
@@ -87,17 +87,23 @@ class Releases:
         self._ledger = SiteLedger(folder / LEDGERS[1], Released, self._take)
         self._ledger.catch_up()  # so that a damaged ledger stops the run before the first round
 
-    def check(self, entry: Released) -> None:
+    def check(self, entry: Released, gone: Collection[str] = ()) -> None:
         """Check that a sum may be released.
+
+        Args:
+            entry: What would be noted.
+            gone: Silos of sites that have sworn to hand over nothing for this question. The sum without
+                exactly these may follow one with them, which was never whole: without their part it opens
+                nothing. A site that lies reveals its own part alone.
 
         Raises:
             InputError: another sum was released for the question. Or the message was answered over other
                 silos, with other examples of a silo, or with other noise.
         """
         self._ledger.catch_up()
-        self._compare(entry)
+        self._compare(entry, gone)
 
-    def record(self, entry: Released) -> None:
+    def record(self, entry: Released, gone: Collection[str] = ()) -> None:
         """Note that a sum is released, and return when the note is on the disk. Do not repeat a line.
 
         Raises:
@@ -105,29 +111,34 @@ class Releases:
         """
 
         def make() -> Released | None:
-            self._compare(entry)
+            self._compare(entry, gone)
             return None if self._is_known(entry) else entry
 
         self._ledger.record(make)
 
     def _take(self, entry: Released) -> None:
         self._by_question.setdefault(entry.question, []).append(entry)
-        self._by_message.setdefault(entry.message, entry)
+        same = self._by_message.setdefault(entry.message, [])
+        if not any((line.question, line.set) == (entry.question, entry.set) for line in same):
+            same.append(entry)
         for silo, sha256 in entry.data.items():
             self._data.setdefault((entry.message, entry.terms, silo), sha256)
         if entry.shares:
             self._shares.setdefault((entry.message, entry.terms, entry.round), entry.shares)
 
     def _is_known(self, entry: Released) -> bool:
-        return any(entry.silos == line.silos for line in self._by_question.get(entry.question, []))
+        known = self._by_question.get(entry.question, [])
+        return any((entry.silos, entry.set) == (line.silos, line.set) for line in known)
 
-    def _compare(self, entry: Released) -> None:
+    def _compare(self, entry: Released, gone: Collection[str]) -> None:
         for line in self._by_question.get(entry.question, []):
-            self._compare_question(entry, line)
-        line = self._by_message.get(entry.message, entry)
-        same = f"round {self._shown(line)} of job {line.job!r} was asked the same"
-        if line.set != entry.set:
-            raise self._refusal(entry, f"{same}, {_other_set(line, entry)}")
+            self._compare_question(entry, line, gone)
+        lines = self._by_message.get(entry.message, [entry])
+        for line in lines:
+            same = f"round {self._shown(line)} of job {line.job!r} was asked the same"
+            if line.set != entry.set and not _without(line, entry, gone):
+                raise self._refusal(entry, f"{same}, {_other_set(line, entry)}")
+        same = f"round {self._shown(lines[0])} of job {lines[0].job!r} was asked the same"
         before = self._shares.get((entry.message, entry.terms, entry.round), entry.shares)
         if entry.shares and before != entry.shares:
             what = f"and its noise is to be of {entry.shares} shares, where it was of {before}"
@@ -137,17 +148,17 @@ class Releases:
                 what = f"and silo {silo!r} has other examples now, so both sums would tell what has changed"
                 raise self._refusal(entry, f"{same}, {what}")
 
-    def _compare_question(self, entry: Released, line: Released) -> None:
+    def _compare_question(self, entry: Released, line: Released, gone: Collection[str]) -> None:
         """Compare a sum with an earlier one for the same run, round and client method."""
-        again = "the round was released before"
-        if line.set != entry.set:
+        again, without = "the round was released before", _without(line, entry, gone)
+        if line.set != entry.set and not without:
             raise self._refusal(entry, f"{again}, {_other_set(line, entry)}")
         if line.message != entry.message:
             what = f"{again}, and is now asked with another model or other numbers"
             raise self._refusal(entry, what, line)
-        if line.grids != entry.grids:
+        if line.grids != entry.grids and not without:  # the total weight is another
             raise self._refusal(entry, f"{again}, and its sums are to be rounded otherwise")
-        if line.noise != entry.noise:
+        if line.noise != entry.noise and not without:
             raise self._refusal(entry, f"{again}, and is now asked with other noise")
         for silo, answer in entry.answers.items():
             if silo in line.silos and line.answers.get(silo) != answer:
@@ -165,6 +176,14 @@ class Releases:
     def _shown(self, entry: Released) -> int:
         """Return a round as people count it, from 1. The ledger counts the rounds done before."""
         return entry.round + (entry.work not in self._evaluations)
+
+
+def _without(line: Released, entry: Released, gone: Collection[str]) -> bool:
+    """Return whether a sum is an earlier one of the same question without silos that are gone, and both have
+    no noise. To another question that was asked the same they may have handed over their part."""
+    left = [silo for silo in line.set if silo not in gone]
+    noisy = line.shares or entry.shares
+    return line.question == entry.question and line.set != entry.set == left and not noisy
 
 
 def _other_set(line: Released, entry: Released) -> str:

@@ -18,3 +18,6 @@ from .site_letters import (
 from .told_job import (
     names_of_silos as names_of_silos,
 )
+from .withdrawing import (
+    withdraw as withdraw,
+)

@@ -16,8 +16,8 @@ from mpifl.exchange.server_side import ExpectedUpdates, screened
 from mpifl.exchange.worker_side import Handler, Worker
 from mpifl.run.folder import CheckpointError, checkpoint
 from mpifl.sums import PartialSum, WeightedMean
+from mpifl.wings.sites.answers import expected_of
 from mpifl.wings.sites.masks import SharesAsked, SumsOfSites
-from mpifl.wings.sites.site_ranks import expected_of
 from mpifl.wire import (
     AnyReply,
     Compute,
@@ -64,12 +64,24 @@ class SiteQuestion:
         vectors: The vectors of the request.
         base: For each asked site the digests of the states that its asked silos begin from.
         named: For each asked site the digests of states that it must keep.
+        oldest: The round of the oldest checkpoint from which the coordinator may go on; 0: from the start.
     """
 
     request: Compute | Finish
     vectors: Mapping[str, Tensor]
     base: Mapping[str, Mapping[int, str]]
     named: Mapping[str, set[str]]
+    oldest: int
+
+    def keep_from(self, site: str, places: Mapping[str, int], saved: Mapping[int, int]) -> int:
+        """Return the oldest number whose states and answers a site keeps.
+
+        Args:
+            places: The number of the letter to which each state was answered first, by digest.
+            saved: The last number before each checkpoint, by its round.
+        """
+        named = [places[digest] for digest in self.named[site] if digest in places]
+        return min([saved.get(self.oldest, 0) + 1, *named])
 
 
 class Questions(SharesAsked, Protocol):
@@ -87,6 +99,9 @@ class Questions(SharesAsked, Protocol):
     def asked(self, question: SiteQuestion) -> Mapping[str, CameBack | str]:
         """Ask sites, and return what came back from each, or why nothing did."""
 
+    def saved(self, round: int) -> None:
+        """Note that a checkpoint of this round begins: what is asked from now on is not in it."""
+
 
 class AskingWorker(Worker):
     """Hosts no silo itself: it asks the sites, and adds up their sums as if they were silos' updates.
@@ -101,6 +116,7 @@ class AskingWorker(Worker):
         super().__init__(*args, **kwargs)
         self._named = _of_checkpoints(self._context.run)
         """The digests that each checkpoint names, by round and silo."""
+        self._oldest = min(self._named, default=0)
 
     def _replies(
         self, handler: Handler, mine: Sequence[int], request: Request, vectors: dict[str, Tensor]
@@ -110,7 +126,8 @@ class AskingWorker(Worker):
         if isinstance(request, Open):
             return self._opened(mine)
         if isinstance(request, Save):
-            self._named[request.round] = {}
+            self.questions.saved(request.round)
+            self._named[request.round], self._oldest = {}, request.oldest
             for round in [one for one in self._named if one < request.oldest]:
                 del self._named[round]
         return super()._replies(handler, mine, request, vectors)
@@ -127,7 +144,8 @@ class AskingWorker(Worker):
         base = {name: {k: self._digest(k) for k in own} for name, own in silos.items() if own}
         named = {name: self._named_of(self.questions.silos[name]) for name in base}
         replies: list[AnyReply] = []
-        for name, came in self.questions.asked(SiteQuestion(request, vectors, base, named)).items():
+        question = SiteQuestion(request, vectors, base, named, self._oldest)
+        for name, came in self.questions.asked(question).items():
             replies += self._taken(name, came, request, silos[name])
         return sorted(replies, key=lambda reply: reply.silo)
 

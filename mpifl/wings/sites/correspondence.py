@@ -24,10 +24,11 @@ from mpifl.wings.sites.letters import (
     Member,
     Post,
     WelcomeRecord,
+    WithdrawRecord,
 )
 from mpifl.wings.sites.masks import SumLetters
 from mpifl.wings.sites.site_letters import SiteLetters, why_not_welcome
-from mpifl.wings.sites.told_job import largest_letter, names_of_silos, welcome_text
+from mpifl.wings.sites.told_job import counted, largest_letter, names_of_silos, welcome_text
 from mpifl.wire import Compute, Finish
 
 LEAVE_TAKING = 60.0
@@ -75,7 +76,9 @@ class Correspondence(SumLetters):
         ):
             if told != here:
                 of = f"the invitation is to {what} {told[:8]}..., and this is {here[:8]}..."
-                raise InputError(f"{self._link}: {of}; make a new one by `mpifl sites init`")
+                raise InputError(
+                    f"{self._link}: {of}; make a new one by `mpifl sites init`, with another --link and --out"
+                )
         self._journal = Journal(self._out / "sites.jsonl")
         for member in self._invitation.site:
             silos = frozenset(names.index(silo) for silo in member.silos)
@@ -92,8 +95,8 @@ class Correspondence(SumLetters):
         self._note(line)
 
     def _read_journal(self) -> None:
-        """Take up run keys, the last number, and which answer told which state."""
-        self._n, self._places = 0, dict[str, int]()
+        """Take up run keys, the last number, which answer told which state, and when checkpoints began."""
+        self._n, self._places, self._saved = 0, dict[str, int](), dict[int, int]()
         for line in self._journal.lines:
             self._n = max(self._n, line.n)
             if line.event == "hello" and (site := self._sites.get(line.about["site"])):
@@ -104,9 +107,15 @@ class Correspondence(SumLetters):
                 site.mark = line.about.get("mark", site.mark)
             if line.event == "answered":
                 of_silos = (value for key, value in line.about.items() if key.startswith("silo "))
-                self._places |= dict.fromkeys(of_silos, line.n)
+                self._places |= dict.fromkeys(of_silos, int(line.about.get("place", line.n)))
+            if line.event == "withdrawn":
+                self._leaves(
+                    self._sites[line.about["site"]], WithdrawRecord.model_validate_json(line.about["record"])
+                )
+            if line.event == "saved":  # the first time counts: from there on the answers were given first
+                self._saved.setdefault(int(line.about["round"]), line.n)
         for site in self._sites.values():
-            if site.joined and (letter := self._newest(site, self._n, "answer", "behind")):
+            if site.joined and (letter := self._newest(site, self._n, "answer")):
                 self._n = letter.n  # this folder was put back, and the site has gone on
 
     def figures(self) -> dict[str, Any]:
@@ -114,7 +123,8 @@ class Correspondence(SumLetters):
         found = {}
         for name, site in self._sites.items():
             away = {} if site.awaited is None else {"away_since": site.since, "away_letter": site.awaited}
-            found[name] = {**site.figures, **away}
+            if site.figures or name not in self.left:
+                found[name] = {**site.figures, **away}
             site.figures = {}
         return found
 
@@ -146,7 +156,8 @@ class Correspondence(SumLetters):
         self._welcome(site, letter.sha256)
         site.about = {"mpifl": hello.mpifl, "torch": hello.torch, **hello.about}
         ranks = hello.about.get("ranks", "?")
-        self._note(f"{name} joined: {len(site.silos)} silos on {ranks} ranks")
+        ranks = f"{ranks} rank{'' if ranks == '1' else 's'}"
+        self._note(f"{name} joined: {counted(len(site.silos), 'silo')} on {ranks}")
         return True
 
     def _refuse(self, site: SiteLetters, hello: str, why: str) -> None:
@@ -176,9 +187,13 @@ class Correspondence(SumLetters):
                 waiting[name] = self._ask(name, question)
         return came | self._answers(waiting, isinstance(request, Finish))
 
+    def saved(self, round: int) -> None:
+        """Note that a checkpoint begins; see `Questions.saved`."""
+        self._journal.note("saved", self._n, round=str(round))
+        self._saved.setdefault(round, self._n)
+
     def _ask(self, name: str, question: SiteQuestion) -> str:
         """Send a question to a site; return the question's digest."""
-        kept = [self._places[one] for one in question.named[name] if one in self._places]
         site = self._sites[name]
         told = question.request.model_copy(update={"serial": 0, "resting": None, "direct": False})
         record = AskRecord(
@@ -186,7 +201,7 @@ class Correspondence(SumLetters):
             request=told,
             job=self._digest,
             base={self._names[silo]: digest for silo, digest in question.base[name].items()},
-            keep_from=min(kept, default=self._n),
+            keep_from=min(question.keep_from(name, self._places, self._saved), self._n),
             mark=site.mark,
         )
         on_host = {key: vector.cpu() for key, vector in question.vectors.items()}
@@ -227,7 +242,7 @@ class Correspondence(SumLetters):
         except LetterFault as fault:
             return f"site '{name}': {fault}"
         if letter is None or letter.n != self._n:
-            return None
+            return f"site '{name}' {left}" if (left := self._has_left(site)) else None
         site.count("received", letter.bytes)
         site.box.forget(self._n)  # not before: until it answers, the site may not have read its welcome
         record = letter.record
@@ -238,8 +253,9 @@ class Correspondence(SumLetters):
         told = {silo: record.states.get(self._names[silo], ("", ""))[1] for silo in site.silos}
         states = {silo: digest for silo, digest in told.items() if digest}
         noted = {f"silo {self._names[silo]}": digest for silo, digest in states.items()}
-        self._note_answer(site, record.mark, letter.signed, **noted)
-        self._places |= dict.fromkeys(states.values(), self._n)
+        place = record.place or self._n
+        self._note_answer(site, record.mark, letter.signed, place=str(place), **noted)
+        self._places |= dict.fromkeys(states.values(), place)
         if len(record.sums) != len(letter.vectors) or any(one.window is None for one in record.sums):
             return f"site '{name}' sends other vectors than it names"
         sums = [(one.name, one.window) for one in record.sums]
@@ -248,6 +264,8 @@ class Correspondence(SumLetters):
     def _why_absent(self, site: SiteLetters) -> str:
         """Return why a site is not asked, "" if it is."""
         name = site.member.name
+        if left := self._has_left(site):
+            return f"site '{name}' {left}"
         if site.no:
             return site.no
         if not site.joined and not self._welcomed(site):

@@ -13,7 +13,9 @@ from mpifl.run.job import Job
 from mpifl.run.job.tables import Checkpoint, Tracking
 from mpifl.training import Wing, WingsOf, agree, agree_on, build
 from mpifl.wings.site import Identity, identity_of, site_folder
+from mpifl.wings.sites.answers import SiteRanks
 from mpifl.wings.sites.consents import (
+    TRAINING,
     Invitation,
     RunHome,
     admitted,
@@ -22,7 +24,6 @@ from mpifl.wings.sites.consents import (
     read_invitation,
 )
 from mpifl.wings.sites.site_member import ASKED_FOR, ASKER, SiteMember, others_of
-from mpifl.wings.sites.site_ranks import SiteRanks
 from mpifl.wings.sites.site_run import SiteRun, say
 from mpifl.wire import Transport
 
@@ -81,7 +82,7 @@ def _prepared(
     site = site_folder(ASKER, ASKED_FOR)
     if (identity := identity_of(site)) is None:
         raise InputError(f"{site}: has no identity; make one by `mpifl identity make NAME`")
-    invitation, silos = _invited(site, link, identity)
+    invitation, silos = invited(site, link, identity)
     consent = admitted(site, invitation, invitation.job, silos, link)
     home = RunHome(site, invitation.run)
     if warning := held.enter_context(home.held()):
@@ -91,7 +92,7 @@ def _prepared(
     here.append(run)
     if (welcome := run.join()) is None:
         return {}
-    told = {"run": invitation.run, "folder": str(home.folder / "training")}
+    told = {"run": invitation.run, "folder": str(home.folder / TRAINING)}
     return {
         **told,
         "invitation": invitation.model_dump_json(),
@@ -100,10 +101,16 @@ def _prepared(
     }
 
 
-def _invited(site: Path, link: Path, identity: Identity) -> tuple[Invitation, list[str]]:
-    """Return the invitation of a coordinator to whose job the site consents, and the federation's silos."""
+def invited(site: Path, link: Path, identity: Identity) -> tuple[Invitation, list[str]]:
+    """Return the invitation of a coordinator to whose job the site consents, and the federation's silos.
+
+    Raises:
+        InputError: there is none, or it is not to this site.
+    """
     keys = dict.fromkeys(consent.coordinator for consent in read_consents(site))
-    problem = InputError(f"{link}: no job of it is in consent.toml; look at it by `mpifl consent {link}`")
+    problem = InputError(
+        f"{link}: no job of it is in consent.toml; look at it by `mpifl consent {link} --coordinator KEY`"
+    )
     for key in keys:
         try:
             found = read_invitation(link, key)
@@ -138,9 +145,11 @@ def _admit(told: Mapping[str, str], link: Path, transport: Transport) -> list[st
 def _answer(run: SiteRun, built: build.Built, invitation: Invitation) -> bool:
     """Open the shards, and answer letters at rank 0."""
     assert isinstance(built.spec, FederationSpec)
-    ranks, names = SiteRanks(built.exchange, run.places()), built.exchange.names
+    ranks, names = SiteRanks(built.exchange, run.places(), run.kept()), built.exchange.names
     for silo, fault in ranks.open().items():
         say(f"silo {names[silo]} cannot take part while its shard is broken: {fault}")
+    for line in run.compared(built.exchange.membership.about):
+        say(line)
     if built.job.secure:
         run.under_masks(built.job, built.spec, built.exchange.knowledge.algorithm)
     elements = sum(value.numel() for value in built.server.model.state_dict().values())

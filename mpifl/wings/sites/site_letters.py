@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mpifl import __version__
 from mpifl.data.shards import FederationSpec
-from mpifl.wings.sites.letters import HelloRecord, Mailbox, Member, SignedHeader
+from mpifl.wings.sites.letters import HelloRecord, Mailbox, Member, SignedHeader, WithdrawRecord
 from mpifl.wings.sites.told_job import torch_version
 
 
@@ -26,6 +26,7 @@ class SiteLetters:
         no: Why it answers nothing any more, until the coordinator starts again.
         mark: The newest mark of its ledgers, which goes back to it.
         signed: The header of its last answer.
+        withdrawn: Its word that it has left the run for good.
     """
 
     member: Member
@@ -39,6 +40,7 @@ class SiteLetters:
     no: str = ""
     mark: str = ""
     signed: SignedHeader | None = None
+    withdrawn: WithdrawRecord | None = None
 
     @property
     def joined(self) -> bool:

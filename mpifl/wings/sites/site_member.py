@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from mpifl.common import Buffer
 from mpifl.data.shards import FederationSpec
 from mpifl.exchange import KindsAlone
 from mpifl.exchange.server_side import place
@@ -16,8 +17,8 @@ from mpifl.training import Wing
 from mpifl.wings.masked import plain_sums
 from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.site import SiteSeal, refuse_unbudgeted, site_folder
+from mpifl.wings.sites.answers import SiteShares
 from mpifl.wings.sites.masks import SiteTotals
-from mpifl.wings.sites.site_share import SiteShares
 from mpifl.wings.sites.told_job import names_of_silos
 from mpifl.wire import Transport
 
@@ -52,11 +53,27 @@ class SiteMember(Wing):
         """
         refuse_unbudgeted()
         folder = site_folder(ASKER, ASKED_FOR)
-        seal = SiteSeal(SiteFolder(folder).secret, self._run)
+        seal = StateSeal(SiteFolder(folder).secret, self._run)
         averaging: Averaging = SiteShares()
         if self._job.security is not None:
             averaging = SiteTotals(plain_sums(self._job, context.spec, context.algorithm))
         return dataclasses.replace(context, averaging=averaging, seal=seal, tells=KindsAlone)
+
+
+class StateSeal(SiteSeal):
+    """Seals what silos keep, whichever letter it is kept at.
+
+    A state that a question has not changed keeps its digest. So what is asked next is the same question, also
+    if the coordinator goes on from a checkpoint between both.
+    """
+
+    def close(self, text: Buffer, *about: str | int) -> bytes:
+        """Return an encrypted state; of its labels the silo counts, and the round does not."""
+        return super().close(text, *about[2:])
+
+    def open(self, sealed: Buffer, *about: str | int) -> bytes:
+        """Return a state; raise ValueError if another site, run or silo has it, or it was altered."""
+        return super().open(sealed, *about[2:])
 
 
 def silos_named(spec: FederationSpec, names: Sequence[str]) -> list[int]:

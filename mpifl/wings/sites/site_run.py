@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,16 +10,16 @@ from typing import Any
 
 from torch import Tensor
 
-from mpifl import __version__
-from mpifl.algorithms import Algorithm
+from mpifl.algorithms import EVALUATIONS, Algorithm
 from mpifl.common import InputError, write_atomic
 from mpifl.common.machine import signals
-from mpifl.data.hdf5 import check_file
-from mpifl.data.shards import FederationSpec, ShardEntry, read_federation
+from mpifl.data.shards import FederationSpec
 from mpifl.run.job import Job
+from mpifl.training.beforehand import BITS, PROCESSOR, differing, moved
 from mpifl.wings.masked import PartyPlan, Released, message_of, party_of, plain_sums
 from mpifl.wings.privacy import LEDGERS, SiteFolder
 from mpifl.wings.site import Identity, SiteLedger, SiteSeal
+from mpifl.wings.sites.answers import ANSWERS, KeptAnswers, SiteAnswer, SiteRanks
 from mpifl.wings.sites.consents import (
     SESSION_KEY,
     ConsentedRun,
@@ -29,14 +27,11 @@ from mpifl.wings.sites.consents import (
     Invitation,
     RunHome,
     SentFile,
-    federation_digest,
 )
 from mpifl.wings.sites.letters import (
     REMINDER,
     AnswerRecord,
     FolderLink,
-    HelloRecord,
-    HelloSilo,
     Journal,
     Letter,
     LetterFault,
@@ -48,8 +43,8 @@ from mpifl.wings.sites.letters import (
     looks,
 )
 from mpifl.wings.sites.masks import LedgerMarks, SiteParty
-from mpifl.wings.sites.site_ranks import SiteAnswer, SiteRanks
-from mpifl.wings.sites.told_job import largest_letter, names_of_silos, torch_version
+from mpifl.wings.sites.site_hello import hello_of, own_entries
+from mpifl.wings.sites.told_job import counted, largest_letter, names_of_silos
 from mpifl.wire import AnyRequest, Compute, Finish, Report
 
 ANOTHER_JOB = "it has joined for another job"
@@ -89,6 +84,9 @@ class SiteRun:
         self._link, self._shards, self._ranks = link, shards, ranks
         self._secret, self._exchange = SiteFolder(site).secret, home.key()
         self._journal, self._sent = Journal(home.journal), SentFile(site, invitation.run)
+        if self._journal.last("withdrawn") is not None:
+            what = f"this site has left run {invitation.run[:8]} by `mpifl withdraw`"
+            raise InputError(f"{link}: {what}; it can take part in another run alone")
         self._ledger = ConsentLedger(site, consent)
         self._ledger.count(invitation.run)
         released = SiteLedger(site / LEDGERS[1], Released, lambda line: None)
@@ -109,10 +107,11 @@ class SiteRun:
         Raises:
             InputError: the site has other shards, or may not take part.
         """
-        entries = self._entries()
+        name, life = self._identity.name, self._journal.life
+        entries = own_entries(self._shards, self._invitation, self._consent.silos)
         kept = self._home.folder / "welcome.json"
         if not kept.exists():
-            self._box.dispatch(0, self._hello(entries))
+            self._box.dispatch(0, hello_of(name, life, entries, self._secret, self._ranks))
         for _ in self._looks():
             letter = self._box.newest("welcome", "end", after=-1)
             if letter is not None and letter.record.kind == "welcome":
@@ -127,49 +126,37 @@ class SiteRun:
         told: dict[str, str] = json.loads(kept.read_bytes())
         return told
 
-    def _entries(self) -> dict[str, ShardEntry]:
-        """Return the entries of the site's silos, by name.
-
-        Raises:
-            InputError: `federation.json` is another than the coordinator's, or a file is not there.
-        """
-        spec = read_federation(self._shards)
-        found = dict(zip(names_of_silos(spec), spec.silos, strict=True))
-        if missing := [silo for silo in self._consent.silos if silo not in found]:
-            where = f"{self._shards}/federation.json has no silo '{missing[0]}'"
-            raise InputError(f"{where}, which the invitation has for this site; name its folder by --shards")
-        told = self._invitation
-        if (digest := federation_digest(spec.model_dump_json())) != told.federation:
-            other = f"has digest {digest[:8]}..., the invitation {told.federation[:8]}..."
-            what = f"take the coordinator's file, and mpifl {told.mpifl}"
-            raise InputError(f"{self._shards}/federation.json: {other}; {what}")
-        entries = {silo: found[silo] for silo in self._consent.silos}
-        for entry in filter(None, (*entries.values(), spec.public)):
-            check_file(self._shards / entry.file, entry.bytes)
-        return entries
-
-    def _hello(self, entries: Mapping[str, ShardEntry]) -> HelloRecord:
-        def shard(entry: ShardEntry) -> str:
-            return hmac.new(self._secret, entry.sha256.encode(), hashlib.sha256).hexdigest()
-
-        silos = [HelloSilo(name=k, shard=shard(e), sizes=dict(e.examples)) for k, e in entries.items()]
-        return HelloRecord(
-            life=self._journal.life,
-            name=self._identity.name,
-            silos=silos,
-            mpifl=__version__,
-            torch=torch_version(),
-            about={"ranks": str(self._ranks)},
-        )
-
     def spec(self, text: str) -> FederationSpec:
         """Return the federation of a welcome, which is the site's own, without its test set."""
         return FederationSpec.model_validate_json(text).model_copy(update={"test": None})
 
     def places(self) -> dict[str, int]:
-        """Return for each known digest of a state the number of the letter whose answer told it."""
+        """Return for each known digest of a state the number of the letter to which it was answered first."""
         answered = [line for line in self._journal.lines if line.event == "answered"]
-        return {digest: line.n for line in answered for key, digest in line.about.items() if _of_silo(key)}
+        return {
+            digest: int(line.about.get("place", line.n))
+            for line in answered
+            for key, digest in line.about.items()
+            if _of_silo(key)
+        }
+
+    def compared(self, about: Mapping[int, Mapping[str, str]]) -> list[str]:
+        """Note which bits the site's ranks compute; return a line if they differ, and if they are others than
+        in an earlier life. What was answered by then is given again all the same.
+
+        Args:
+            about: What each rank reports of itself.
+        """
+        before = [line.about for line in self._journal.lines if line.event == "ranks"]
+        now = [{key: told[key] for key in (BITS, PROCESSOR) if key in told} for told in about.values()]
+        for told in now:
+            if told not in before:
+                self._journal.note("ranks", 0, **told)
+        return [line for line in (differing(about), moved(before, now)) if line]
+
+    def kept(self) -> KeptAnswers:
+        """Return the answers that are kept, which is the site's for this run alone."""
+        return KeptAnswers(self._home.folder / ANSWERS)
 
     def under_masks(self, job: Job, spec: FederationSpec, algorithm: Algorithm) -> None:
         """Answer with masked sums, as the job says.
@@ -270,9 +257,10 @@ class SiteRun:
             raise
         self._journal.note("taken", n, asked=asked)
         base = {names.index(name): digest for name, digest in ask.base.items() if name in self._consent.silos}
-        answer = ranks.answer(n, ask.request, letter.vectors, base, ask.keep_from)
+        answer = ranks.answer(n, ask.request, letter.vectors, base, ask.keep_from, question=asked)
         states = {names[silo]: digest for silo, digest in answer.states.items()}
         part = self._part(n, ask.request, letter.vectors, answer)
+        work = getattr(ask.request, "work", ask.request.kind)
         record = AnswerRecord(
             life=self._journal.life,
             asked=asked,
@@ -280,22 +268,27 @@ class SiteRun:
             sums=[SumHeader(name=name, window=window) for window, name in answer.sums],
             states={name: (ask.base.get(name, ""), digest) for name, digest in states.items()},
             part=part,
+            place=answer.place,
             last=last,
             mark=self._marks.mark(),
         )
         sealed = self._box.seal(n, record, _vectors(answer))
         ended = {"end": "1"} if isinstance(ask.request, Finish) else {}
         noted = {f"silo {name}": digest for name, digest in states.items()}
-        self._journal.note("answered", n, asked=asked, **noted, **ended)
-        work = getattr(ask.request, "work", ask.request.kind)
-        self._box.put(sealed, {"round": ask.request.round, "work": work})
+        told = {"asked": asked, "place": str(answer.place), "round": str(ask.request.round), "work": work}
+        self._journal.note("answered", n, **told, **noted, **ended)
+        shown = ask.request.round + (work not in (*EVALUATIONS, "finish"))  # people count from 1
+        self._box.put(sealed, {"round": shown, "work": work})
         self._box.forget(n)
         if ended and self._party is not None:
             self._party.forget()
             self._home.forget(SESSION_KEY)
-        spent, size = time.monotonic() - began, sealed.bytes / 1000
-        what = f"{answer.worked} silos worked {spent:.1f} s, {size:.1f} kB left{answer.first_fault(names)}"
-        say(f"{self._identity.name}: letter {n}, round {ask.request.round}: {what}")
+        left = f"{sealed.bytes / 1000:.1f} kB left{answer.first_fault(names)}"
+        verb = "scored the model in" if work in EVALUATIONS else "worked"
+        what = f"{counted(answer.worked, 'silo')} {verb} {time.monotonic() - began:.1f} s, {left}"
+        what = "it was answered before; " + left if answer.place != n else what
+        what = f"the end: the model is here, {left}" if ended else what
+        say(f"{self._identity.name}: letter {n}, round {shown}: {what}")
 
     def _part(
         self, n: int, request: AnyRequest, vectors: Mapping[str, Tensor], answer: SiteAnswer
@@ -319,7 +312,7 @@ class SiteRun:
         refused, mark = None if context else REFUSED, self._marks.mark()
         record = ShareRecord(life=self._journal.life, of=of, context=context, refused=refused, mark=mark)
         sealed = self._box.seal(n, record, vectors)
-        self._journal.note("answered", n)
+        self._journal.note("answered", n, **({"of": str(of)} if vectors else {}))
         self._box.put(sealed, {"work": "sum"})
         self._box.forget(n)
         if vectors:

@@ -27,6 +27,11 @@ def largest_letter(elements: int) -> int:
     return (1 << 24) + 64 * 8 * elements
 
 
+def counted(number: int, what: str) -> str:
+    """Return so many of something, as a line for people has it."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def torch_version() -> str:
     """Return the version of torch, without importing it."""
     return version("torch")

@@ -15,7 +15,7 @@ from mpifl.sums import kernels, mean, node_sums
 from mpifl.sums.exact import ExactSum, is_finite, peak_of, window_of
 from mpifl.sums.mean import WeightedMean
 from mpifl.sums.planning import PartialSum, ReductionPlan, Window, WindowPart, plan
-from mpifl.wings.sites.site_share import SiteShare, window_named
+from mpifl.wings.sites.answers.site_share import SiteShare, window_named
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Header, Report, VectorHeader, Verdict
 from mpifl.wire.nodes import Nodes

@@ -1,4 +1,4 @@
-"""The commands `sites init`, `sites entry` and `consent`: an invitation, and how a site agrees."""
+"""The commands `sites init`, `sites entry`, `consent` and `withdraw`: how a site agrees, and leaves."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_an_invitation_is_made_looked_at_and_consented_to(places):
     agreed = places.at("north", *asked, given="y\n")
     for part in (
         f"job heart ({job}) of bern: fedavg (algorithm), mlp (model), classification (task)",
-        "rounds: 4; at most 16 questions and 1 runs",
+        "rounds: 4; at most 16 questions and 1 run",
         f"yours: {', '.join(places.silos[:2])}",
         "leaves in a round: this site's sum of its silos' updates, which the coordinator sees",
         "leaves in a scoring: sums over this site's held-out rows, if it has some (metrics' states), which",
@@ -151,14 +151,6 @@ def test_what_cannot_be_an_invitation_is_one_line(places):
     refused(r"heart/invitation\.toml: is there, .* by --link", out="runs/other")
     (places.folder / "bern" / "identity.key").unlink()
     refused(r"bern: has no identity\.key; make it by `mpifl identity make`", out="runs/other")
-
-
-def test_a_site_says_at_once_that_it_waits_for_the_coordinator(places, capsys):
-    """It printed nothing for as long as no coordinator ran."""
-    places.init()
-    places.at("north", "consent", places.link, "--coordinator", places.key, "--yes")
-    assert not places.join("north")
-    assert capsys.readouterr().out == f"north: waiting for the coordinator's letter in {places.link}\n"
 
 
 @pytest.mark.parametrize(
@@ -227,3 +219,27 @@ def test_a_coordinator_has_the_shards_of_no_silo(places):
     (places.run / "job.toml").write_text((places.folder / "job.toml").read_text())
     with pytest.raises(InputError, match="holds a run already; continue with it by --resume"):
         places.at("bern", "train", *asked)
+
+
+def test_a_site_waits_aloud_and_when_it_withdraws_is_out_of_the_run_for_good(places, capsys):
+    """It printed nothing for as long as no coordinator ran."""
+    places.init()
+    agree = ("consent", places.link, "--coordinator", places.key, "--yes")
+    for name in ("north", "south"):
+        places.at(name, *agree)
+    kept = places.at("south", "withdraw", places.link, given="n\n")
+    assert (kept.exit_code, len(read_consents(places.folder / "south"))) == (1, 1)
+    early = places.at("north", "withdraw", places.link, "--yes")
+    assert "its consent is removed, and nobody was told" in early.stdout
+    assert not places.join("south")
+    assert capsys.readouterr().out == f"south: waiting for the coordinator's letter in {places.link}\n"
+    told = places.at("south", "withdraw", places.link, "--yes")
+    assert "its consent is removed, and it answers nothing any more" in told.stdout
+    assert f"the coordinator is told by 000000-withdraw.msg in {places.link}" in told.stdout
+    assert len([*places.link.glob("*/up/000000-withdraw.msg")]) == 1
+    assert [read_consents(places.folder / name) for name in ("north", "south")] == [[], []]
+    with pytest.raises(InputError, match=r"no job of it is in consent\.toml; look at it by"):
+        places.at("south", "withdraw", places.link, "--yes")
+    places.at("south", *agree)
+    with pytest.raises(InputError, match=r"this site has left run .*; it can take part in another run alone"):
+        places.join("south")

@@ -426,7 +426,8 @@ def test_a_data_set_that_ends_behind_the_file_is_refused(folder, offset, whole):
         "readable": True,
     }
     with path.open("rb") as file:
-        answer = hdf5_reading.Opened(path, file, {"attributes": {}, "sets": {"train/x": facts}})
+        stamp = hdf5_reading.stamp_of(path.stat())
+        answer = hdf5_reading.Opened(path, file, stamp, {"attributes": {}, "sets": {"train/x": facts}})
         if whole:
             assert answer.array("train/x").shape == (6, 4)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -100,6 +101,40 @@ def test_what_lies_in_the_place_of_a_folder_is_told_and_waited_for(tmp_path, pla
     assert ends.lines == [f"{ends.up}: {told}"]
     assert [*mine.iterdir()] == []
     at.unlink()
+    ends.site.newest("ask")
+    assert ends.coordinator.newest("answer").n == 7
+
+
+@pytest.mark.parametrize("name", ["000007-answer.msg", ".000007-answer.msg.partial"])
+def test_a_folder_in_the_place_of_a_letter_is_told_and_waited_for(tmp_path, name):
+    """It ended the party by "cannot be written (Is a directory)"."""
+    ends = TwoEnds(tmp_path)
+    (ends.up / name / "full").mkdir(parents=True)
+    ends.site.dispatch(7, records()["answer"], vectors())
+    assert ends.site.newest("ask") is None
+    what = "a folder lies in its place; remove it, and letters go on"
+    assert ends.lines == [f"{ends.up / '000007-answer.msg'}: {what}"]
+    shutil.rmtree(ends.up / name)
+    ends.site.newest("ask")
+    assert ends.coordinator.newest("answer").n == 7
+
+
+def test_a_full_link_is_told_and_waited_for(tmp_path, monkeypatch):
+    """It ended the party; the folder of a synchroniser is full for minutes, and sites wait for hours."""
+    ends, fsync, room = TwoEnds(tmp_path), os.fsync, [False]
+
+    def full(file):
+        if not room[0] and ends.up in Path(f"/proc/self/fd/{file}").readlink().parents:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(file)
+
+    monkeypatch.setattr(folder_link.os, "fsync", full)
+    ends.site.dispatch(7, records()["answer"], vectors())
+    assert ends.site.newest("ask") is None
+    assert [*ends.up.iterdir()] == []
+    assert len(ends.lines) == 1
+    assert "cannot be written (No space left on device); make room, and letters go on" in ends.lines[0]
+    room[0] = True
     ends.site.newest("ask")
     assert ends.coordinator.newest("answer").n == 7
 

@@ -35,7 +35,6 @@ from mpifl.wings.sites.letters import (
     Mailbox,
     NoRecord,
     Superseded,
-    TakenRecord,
     header_of,
     mailbox,
     sealed_letter,
@@ -114,7 +113,7 @@ def test_another_run_key_opens_nothing(ends):
     """A letter that the coordinator has signed and sealed for another key is its fault."""
     ends.coordinator.post.other_key = KEYS["wien"].public.hex()
     ends.coordinator.dispatch(7, ask())
-    with pytest.raises(LetterFault, match=r"000007-ask\.msg: is sealed with another key than this run's"):
+    with pytest.raises(LetterFault, match=r"000007-ask\.msg: does not open by this run's key here"):
         ends.site.newest("ask")
 
 
@@ -188,7 +187,7 @@ def test_a_signed_header_that_is_none_is_refused(ends, harm):
 def test_a_key_of_a_small_subgroup_seals_nothing(ends):
     ends.site.post.other_key = "00" * 32
     with pytest.raises(LetterFault, match=r"the run key 00000000\.\.\. gives a secret that all know"):
-        ends.site.dispatch(4, TakenRecord(life=LIFE, of=4))
+        ends.site.dispatch(4, NoRecord(life=LIFE, of=4, why="no"))
 
 
 def test_what_is_too_large_is_not_sent(ends):

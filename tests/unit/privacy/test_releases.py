@@ -104,6 +104,50 @@ def test_what_would_tell_silos_apart_is_refused_and_not_noted(folder: Path, othe
     assert len(lines(folder)) == 1
 
 
+WITHOUT_C = {"set": ["a", "b"], "grids": "h", "noise": "z"}
+
+
+def test_a_sum_that_was_never_whole_may_be_made_without_the_silos_that_are_gone(folder: Path):
+    Releases(folder).record(entry(shares=0))
+    for releases in (Releases(folder), Releases(folder)):
+        releases.record(entry(shares=0, **WITHOUT_C), ["c"])
+    assert len(lines(folder)) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "other", "gone"),
+    [
+        ({}, {}, []),
+        ({}, {}, ["b"]),
+        ({}, {}, ["b", "c"]),
+        ({}, {"set": ["a", "b", "d"]}, ["c"]),
+        ({}, {"answers": OTHER}, ["c"]),
+        ({}, {"message": "n"}, ["c"]),
+        ({"shares": 3}, {"shares": 3}, ["c"]),
+        ({}, {"run": "s"}, ["c"]),
+        ({}, {"round": 8}, ["c"]),
+    ],
+    ids=str,
+)
+def test_no_other_sum_is_made_without_silos_that_are_gone(folder: Path, before, other, gone):
+    """In another run or round the silos that are gone may have handed over their part of the same message."""
+    releases = Releases(folder)
+    releases.record(entry(**{"shares": 0} | before))
+    with pytest.raises(InputError, match="is not released"):
+        releases.record(entry(**{"shares": 0} | WITHOUT_C | other), gone)
+    assert len(lines(folder)) == 1
+
+
+def test_a_sum_without_silos_that_are_gone_is_the_last_of_its_message(folder: Path):
+    """In another run or round the silos are back, and the whole sum would tell theirs."""
+    releases = Releases(folder)
+    releases.record(entry(shares=0))
+    releases.record(entry(shares=0, **WITHOUT_C), ["c"])
+    for other in ({"run": "s"}, {"round": 8}, {}):
+        with pytest.raises(InputError, match=r"is not released.*with 'c'"):
+            Releases(folder).check(entry(shares=0, **other))
+
+
 @pytest.mark.parametrize("other", [{"message": "n"}, {"answers": OTHER}], ids=str)
 def test_bits_of_another_processor_name_both(folder: Path, other):
     Releases(folder).record(entry(processor="old (AVX2)"))

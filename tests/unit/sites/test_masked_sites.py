@@ -6,8 +6,9 @@ import shutil
 
 import pytest
 from unit.builders import Alone
-from unit.sites.test_questions import SITES_OF, Here, bits, made, member, of_core  # noqa: F401
+from unit.sites.test_questions import SITES_OF, Here, bits, digest_of, made, member, of_core  # noqa: F401
 
+from mpifl.algorithms.scaffold import Scaffold
 from mpifl.common import InputError, RoundLost
 from mpifl.run.folder import read_metrics
 from mpifl.training.loop import train
@@ -16,7 +17,7 @@ from mpifl.wings.masked import message_of, party_of, plain_sums
 from mpifl.wings.site import Exchange, Identity, make_identity
 from mpifl.wings.sites.asking_worker import CameBack
 from mpifl.wings.sites.coordinator_wing import Coordinator
-from mpifl.wings.sites.letters import LetterHeader, Member, SignedHeader, SumRecord
+from mpifl.wings.sites.letters import LetterHeader, Member, SignedHeader, SumRecord, WithdrawRecord
 from mpifl.wings.sites.masks import ALL_NUMBERS, Share, SiteParty
 from mpifl.wings.sites.site_member import others_of
 from mpifl.wire import Compute, Report, read_request
@@ -46,7 +47,7 @@ class Masked(Here):
         listed = "".join(self.identities[name].listing(silos) for name, silos in SITES_OF.items())
         for name in SITES_OF:
             (self.at(name) / "sites.toml").write_text(listed)
-        self.parties, self.refused = {}, {}
+        self.parties, self.refused, self.left, self.withdrawn = {}, {}, set(), []
 
     def at(self, name):
         return self.folder / f"site-{name}"
@@ -85,8 +86,9 @@ class Masked(Here):
                 self.parties[site] = self.party(site)
             told = read_request(question.request.encode()).model_copy(update={"serial": 0})
             vectors = {name: one.clone() for name, one in question.vectors.items()}
-            answer = self.running[site].answer(self.n, told, vectors, digests, 0)
-            known |= dict.fromkeys(answer.states.values(), self.n)
+            asked = digest_of(told, vectors, digests)
+            answer = self.running[site].answer(self.n, told, vectors, digests, 0, question=asked)
+            known |= dict.fromkeys(answer.states.values(), answer.place)
             report = Report.model_validate_json(Report(headers=list(answer.replies)).encode())
             part = None
             if answer.plan is not None:
@@ -114,7 +116,9 @@ class Masked(Here):
         self.n += 1
         told = plan.model_dump(mode="json")
         answers = [self.signed(name) for name in names.values()]
-        record = SumRecord(life=LIFE, of=of, plan=told, accepted=list(accepted), answers=answers)
+        record = SumRecord(
+            life=LIFE, of=of, plan=told, accepted=list(accepted), answers=answers, withdrawn=self.withdrawn
+        )
         found = {}
         for number, name in names.items():
             if name in self.killed:
@@ -339,3 +343,96 @@ def test_fewer_sites_than_least_are_refused_at_the_start(made, tmp_path):  # noq
     job = made(security={"least": 4})
     with pytest.raises(InputError, match=r"least = 4: the run has 3 sites, and each is one party"):
         masked(job, tmp_path / "run")
+
+
+WEST = (2, 4)
+
+
+class WithoutWest(Scaffold):
+    """SCAFFOLD whose silos at the site west fail from the third round on."""
+
+    def train_corrected(self, silo, w, c):
+        if silo.round >= 2 and silo.id in WEST:
+            raise OSError("gone")
+        return super().train_corrected(silo, w, c)
+
+
+class Leaving(Masked):
+    """The site west leaves when it is bound to a sum of the third round; others hand theirs over."""
+
+    asks = 0
+
+    def __init__(self, *given, **more):
+        super().__init__(*given, away=lambda site, asked: site in self.left, **more)
+
+    def summed(self, plan, accepted):
+        found = super().summed(plan, accepted)
+        self.asks += 1
+        if self.asks == 3:
+            identity = self.identities["west"]
+            said = WithdrawRecord(
+                life=LIFE,
+                run=RUN,
+                round=2,
+                work="train_corrected",
+                of=self.n - 1,
+                site=identity.public,
+                signature="0" * 128,
+            )
+            signature = identity.sign("withdraw", said.said)
+            self.withdrawn, self.left = [said.model_copy(update={"signature": signature})], {"west"}
+            number = [one.name for one in self.roster].index("west")
+            return found | {number: "has left the run"}
+        return found
+
+
+def forged(site, record):
+    """Tell that a site has left which has not."""
+    other = next(one for one in record.answers)
+    return record.model_copy(
+        update={
+            "withdrawn": [one.model_copy(update={"signature": other.signature}) for one in record.withdrawn]
+        }
+    )
+
+
+def of_another_round(site, record):
+    told = [one.model_copy(update={"round": 1}) for one in record.withdrawn]
+    return record.model_copy(update={"withdrawn": told})
+
+
+LEAVING = {
+    "algorithm": {"name": "scaffold"},
+    "security": {"colluding": 0.25, "least": 2},
+    "cohort": {"quorum": 0.5},
+    "evaluate": {"silos": False},
+}
+
+
+def test_a_site_that_leaves_when_it_is_bound_is_done_without(made, tmp_path):  # noqa: F811
+    """The run was lost: the sum could be asked for over no other silos."""
+    tables = LEAVING | {"algorithm": {"name": f"{__name__}:WithoutWest"}, "security": {"masks": False}}
+    train(made(**tables), tmp_path / "one", (), False, Alone(), wings_of=of_core)
+    job = made(**LEAVING)
+    here = masked(job, tmp_path / "run", here=Leaving(tmp_path / "sites", job))
+    assert bits(tmp_path / "run") == bits(tmp_path / "one")
+    assert [record["parties"] for record in read_metrics(tmp_path / "run")] == [3, 3, 2, 2]
+    lines = {site: (here.at(site) / "released.jsonl").read_text().count("\n") for site in SITES_OF}
+    assert lines == {"north": 5, "south": 5, "west": 3}
+
+
+@pytest.mark.parametrize(
+    ("lie", "line"),
+    [
+        (changed(withdrawn=[]), "and is now to be over other silos (without"),
+        (of_another_round, "is to have left the run, and it has not said so"),
+        (forged, "is to have left the run, and it has not said so"),
+    ],
+    ids=["untold", "of another round", "forged"],
+)
+def test_no_sum_is_made_without_a_site_that_has_not_said_that_it_leaves(made, tmp_path, lie, line):  # noqa: F811
+    job = made(**LEAVING)
+    here = Leaving(tmp_path / "sites", job, lie=lie)
+    with pytest.raises(RoundLost, match="can be asked for over no other silos"):
+        masked(job, tmp_path / "run", here=here)
+    assert line in here.refused["north"]

@@ -1,23 +1,27 @@
 """Sites in one process, without letters: the model has the bits of one world over the same silos."""
 
+from collections import Counter
 from pathlib import Path
 from typing import get_args
 
 import pytest
+import torch
 from unit.builders import Alone, write_folder
 
 from mpifl.algorithms.scaffold import Scaffold
 from mpifl.common.errors import InputError
 from mpifl.data.shards import read_federation
+from mpifl.exchange import OTHER
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import Outline, check_job
 from mpifl.training import build
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
+from mpifl.wings.sites.answers import KeptAnswers, SiteAnswer, SiteRanks
 from mpifl.wings.sites.asking_worker import CameBack
 from mpifl.wings.sites.coordinator_wing import Coordinator
+from mpifl.wings.sites.letters import AskRecord
 from mpifl.wings.sites.site_member import SiteMember, others_of
-from mpifl.wings.sites.site_ranks import SiteAnswer, SiteRanks
 from mpifl.wings.sites.what_fits import SITES
 from mpifl.wire import Done, Report, read_request
 
@@ -33,7 +37,7 @@ class Here:
 
     def __init__(self, folder, job, away=lambda site, asked: False, anew=lambda site, n: False):
         self.folder, self.job, self.away, self.anew = folder, job, away, anew
-        self.n, self.places, self.running = 0, {}, {}
+        self.n, self.places, self.running, self.numbers = 0, {}, {}, {}
 
     def begin(self, job, spec, elements):
         ids = {entry.name: silo for silo, entry in enumerate(spec.silos)}
@@ -42,9 +46,12 @@ class Here:
     def opened(self):
         return {}
 
+    def saved(self, round):
+        self.numbers.setdefault(round, self.n)
+
     def asked(self, question):
         self.n += 1
-        request, vectors, named, found = question.request, question.vectors, question.named, {}
+        request, vectors, found = question.request, question.vectors, {}
         for site, digests in question.base.items():
             if self.away(site, request):
                 found[site] = "away"
@@ -54,12 +61,12 @@ class Here:
             known = self.places.setdefault(site, {})
             if site not in self.running:
                 self.running[site] = member(self.folder / site, self.job, SITES_OF[site], known)
-            keep_from = min((known[one] for one in named[site]), default=self.n)
-            told = read_request(request.encode())
+            keep_from = question.keep_from(site, known, self.numbers)
+            told, own = read_request(request.encode()), {k: v.clone() for k, v in vectors.items()}
             answer = self.running[site].answer(
-                self.n, told, {k: v.clone() for k, v in vectors.items()}, digests, keep_from
+                self.n, told, own, digests, keep_from, question=digest_of(told, own, digests)
             )
-            known |= dict.fromkeys(answer.states.values(), self.n)
+            known |= dict.fromkeys(answer.states.values(), answer.place)
             report = Report.model_validate_json(Report(headers=list(answer.replies)).encode())
             names = [(name, window) for window, name in answer.sums]
             found[site] = CameBack(report, names, [v.clone() for v in answer.sums.values()], answer.states)
@@ -75,13 +82,19 @@ class Here:
         return {}
 
 
+def digest_of(request, vectors, base):
+    """Return the digest of a question, as sites make it."""
+    told = {str(silo): digest for silo, digest in base.items()}
+    return AskRecord(life="ab" * 16, request=request, job="cd" * 32, base=told).question(vectors)
+
+
 def member(folder, job, silos, places):
     """Return a site's ranks; here there is one."""
     spec = read_federation(Path(job.shards)).model_copy(update={"test": None})
     wings = lambda job: [*others_of(wings_of(job)), SiteMember(job, "run", silos)]  # noqa: E731
     plan = build.plan_of(job, spec, folder, wings(job))
     made = build.build_planned(job, lambda: plan, Alone(), wings)
-    answering = SiteRanks(made.exchange, places)
+    answering = SiteRanks(made.exchange, places, KeptAnswers(folder / "answers"))
     assert answering.open() == {}
     return answering
 
@@ -179,21 +192,37 @@ def test_a_site_that_is_away_equals_silos_that_fail(made, tmp_path):
     assert [sorted(record["faults"]) for record in told] == [[], ["2", "4"], ["2", "4"], []]
 
 
-def test_a_coordinator_that_goes_on_from_a_checkpoint_has_the_same_bits(made, tmp_path):
-    """What sites have kept since the checkpoint is not what the coordinator asks them to begin from."""
-    job = made(algorithm={"name": "scaffold"}, checkpoint={"every": 2})
+@pytest.mark.parametrize("name", ["scaffold", "fedavg"])
+def test_a_coordinator_that_goes_back_gets_the_same_answers(made, tmp_path, monkeypatch, name):
+    """Sites worked a second time for what was answered since the checkpoint, perhaps to other bits."""
+    job = made(algorithm={"name": name}, checkpoint={"every": 2, "keep": 1}, rounds=6)
     train(job, tmp_path / "one", (), False, Alone(), wings_of=of_core)
-    here = Here(tmp_path / "sites", job)
+    here, worked, usual = Here(tmp_path / "sites", job), Counter(), SiteRanks._carried_out
+    has = {site: tmp_path / "sites" / site / "answers" for site in SITES_OF}
+
+    def counted(self, request, vectors):
+        worked[tuple(self.silos), getattr(request, "work", ""), request.round] += 1
+        return usual(self, request, vectors)
+
+    monkeypatch.setattr(SiteRanks, "_carried_out", counted)
     wings = lambda job: [*of_core(job), Coordinator(job, here)]  # noqa: E731
 
     def dies(record):
-        if record["round"] == 3:
+        if record["round"] in (1, 3, 5) and record["round"] not in died:
+            died.append(record["round"])
+            here.running.clear()
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        train(job, tmp_path / "run", (), False, Alone(), on_round=dies, wings_of=wings)
+    died = []
+    for resume in (False, True, True):
+        with pytest.raises(KeyboardInterrupt):
+            train(job, tmp_path / "run", (), resume, Alone(), on_round=dies, wings_of=wings)
+    most = max(len([*folder.iterdir()]) for folder in has.values())
+    assert most <= 8, "two questions a round since the oldest checkpoint"
     train(job, tmp_path / "run", (), True, Alone(), wings_of=wings)
     assert bits(tmp_path / "run") == bits(tmp_path / "one")
+    assert {*worked.values()} == {1}, worked
+    assert not any([*folder.iterdir()] for folder in has.values())
 
 
 def test_a_state_that_is_not_at_the_site_fails_its_silos_and_no_other(made, tmp_path, capsys):
@@ -267,6 +296,43 @@ def test_a_coordinator_is_one_rank(made, tmp_path):
 def test_a_silo_with_an_error_has_not_worked():
     """A site told "1 silos worked" of a worker that had failed."""
     names = ["north", "ulm"]
-    failed = SiteAnswer([Done(silo=0), Done(silo=1, fault="ValueError: no\nrows", passing=True)])
+    failed = SiteAnswer(1, [Done(silo=0), Done(silo=1, fault="ValueError: no\nrows", passing=True)])
     assert (failed.worked, failed.first_fault(names)) == (1, "; ulm failed: ValueError: no rows")
-    assert (SiteAnswer([Done(silo=1)]).worked, SiteAnswer([Done(silo=1)]).first_fault(names)) == (1, "")
+    without_words = SiteAnswer(1, [Done(silo=1, fault=OTHER)])
+    assert without_words.first_fault(names) == "; ulm failed: its error is told above"
+    whole = SiteAnswer(1, [Done(silo=1)])
+    assert (whole.worked, whole.first_fault(names)) == (1, "")
+
+
+def test_a_shard_that_is_written_to_between_rounds_is_no_longer_trained_on(made, tmp_path, capsys):
+    """The mapped rows changed, and nothing was said."""
+    job = made(cohort={"quorum": 0.5})
+    path = tmp_path / "shards" / "silo_0001.h5"
+    whole = path.read_bytes()
+
+    def harmed(record):
+        path.touch()
+        if record["round"] == 2:
+            with path.open("r+b") as file:
+                file.seek(len(whole) - 50)
+                file.write(bytes(50))
+
+    here = Here(tmp_path / "sites", job)
+    wings = lambda job: [*of_core(job), Coordinator(job, here)]  # noqa: E731
+    train(job, tmp_path / "run", (), False, Alone(), on_round=harmed, wings_of=wings)
+    faults = [record["faults"] for record in read_metrics(tmp_path / "run")]
+    assert faults == [{}, {}, *[{"1": "a shard that cannot be read"}] * 2]
+    assert "altered, its sha256 is not that in federation.json" in capsys.readouterr().err
+
+
+def test_an_answer_that_is_kept_is_whole_or_refused(tmp_path):
+    kept = KeptAnswers(tmp_path / "answers")
+    kept.keep("ab" * 32, SiteAnswer(3, [Done(silo=1, fault="no rows", passing=True)]))
+    assert kept.of("ab" * 32) is None
+    kept.keep("ab" * 32, SiteAnswer(3, [Done(silo=1)], {(0, "w"): torch.ones(5, dtype=torch.float64)}))
+    again = KeptAnswers(tmp_path / "answers").of("ab" * 32)
+    assert (again.place, again.replies, again.sums[0, "w"].tolist()) == (3, [Done(silo=1)], [1.0] * 5)
+    (path,) = (tmp_path / "answers").iterdir()
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match="remove it, and its question is worked for again"):
+        kept.of("ab" * 32)

@@ -4,6 +4,7 @@ from .consent_file import (
     add_consent as add_consent,
     admitted as admitted,
     read_consents as read_consents,
+    remove_consent as remove_consent,
 )
 from .consented_job import (
     OWN_KEYS as OWN_KEYS,
@@ -38,6 +39,7 @@ from .roster import (
 )
 from .run_home import (
     SESSION_KEY as SESSION_KEY,
+    TRAINING as TRAINING,
     RunHome as RunHome,
 )
 from .sent_file import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -109,9 +109,24 @@ def add_consent(site: Path, consent: ConsentedRun) -> None:
     Raises:
         InputError: the file is wrong, or cannot be written.
     """
-    same = consent.coordinator, consent.job
-    kept = [one for one in read_consents(site) if (one.coordinator, one.job) != same]
-    content = tomli_w.dumps({"run": [one.model_dump() for one in [*kept, consent]]})
+    _write(site, [*_others(site, consent.coordinator, consent.job), consent])
+
+
+def remove_consent(site: Path, coordinator: str, job: str) -> None:
+    """Remove the consent to a job from a site's folder, if it is there.
+
+    Raises:
+        InputError: the file is wrong, or cannot be written.
+    """
+    _write(site, _others(site, coordinator, job))
+
+
+def _others(site: Path, coordinator: str, job: str) -> list[ConsentedRun]:
+    return [one for one in read_consents(site) if (one.coordinator, one.job) != (coordinator, job)]
+
+
+def _write(site: Path, consents: Sequence[ConsentedRun]) -> None:
+    content = tomli_w.dumps({"run": [one.model_dump() for one in consents]})
     try:
         write_atomic(site / FILE, content.encode(), 0o600)
     except OSError as error:

@@ -76,7 +76,8 @@ def shown(invitation: Invitation, consent: ConsentedRun, folder: Path) -> Iterat
     job, sites = shared_job(invitation.job), sites_of(folder)
     names = [f"{_said(job, table, 'name')} ({table})" for table in ("algorithm", "model", "task")]
     yield f"job {_said(job, 'name')} ({consent.job[:8]}) of {invitation.coordinator}: {', '.join(names)}"
-    yield f"rounds: {_said(job, 'rounds')}; at most {consent.questions} questions and {consent.runs} runs"
+    runs = "1 run" if consent.runs == 1 else f"{consent.runs} runs"
+    yield f"rounds: {_said(job, 'rounds')}; at most {consent.questions} questions and {runs}"
     sites_of_run = [f"{one.name} ({', '.join(map(visible, one.silos))})" for one in invitation.site]
     yield f"sites: {', '.join(sites_of_run)}"
     yield f"yours: {', '.join(map(visible, consent.silos))}"

@@ -13,6 +13,8 @@ from mpifl.common import InputError, lock, read_whole
 from mpifl.wings.site import Exchange, make_once, make_own
 
 KEY_FILE, SESSION_KEY = "run.key", "session.key"
+TRAINING = "training"
+"""The folder of what silos keep."""
 KEY_BYTES = 32
 
 
@@ -82,5 +84,5 @@ class RunHome:
         Raises:
             InputError: another program holds the folder.
         """
-        with lock.hold(self.folder) as warning:
+        with lock.hold(self.folder, named=False) as warning:
             yield warning

@@ -10,12 +10,13 @@ from .letter_names import (
     LetterLink as LetterLink,
     LetterName as LetterName,
     NotThere as NotThere,
+    letter_of as letter_of,
 )
 from .letter_records import (
     LAST_NUMBER as LAST_NUMBER,
+    WITHDRAW as WITHDRAW,
     AnswerRecord as AnswerRecord,
     AskRecord as AskRecord,
-    BehindRecord as BehindRecord,
     EndRecord as EndRecord,
     HelloRecord as HelloRecord,
     HelloSilo as HelloSilo,
@@ -28,7 +29,6 @@ from .letter_records import (
     SignedHeader as SignedHeader,
     SumHeader as SumHeader,
     SumRecord as SumRecord,
-    TakenRecord as TakenRecord,
     WelcomeRecord as WelcomeRecord,
     WithdrawRecord as WithdrawRecord,
 )

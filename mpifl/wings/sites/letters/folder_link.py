@@ -23,6 +23,8 @@ from mpifl.wings.sites.letters.letter_names import NAME, Blocked, FileMark, NotT
 _ASIDE = re.compile(rf"\.{NAME.pattern}\.partial", re.ASCII)
 _NO_RENAME = (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL)
 _BLOCKED = (errno.ENOTDIR, errno.ELOOP)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FOLDER_THERE = (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
 _STEP = 1 << 20
 _TRIES = 8
 """How often a file is written that someone removes or renames meanwhile, or whose folder vanishes."""
@@ -55,6 +57,10 @@ class FolderLink:
                 if left and isinstance(error, FileNotFoundError):
                     continue
                 where, why = self._path(self._out), error.strerror or error
+                if error.errno in (*_FULL, *_FOLDER_THERE):
+                    full = f"cannot be written ({why}); make room, and letters go on"
+                    there = "a folder lies in its place; remove it, and letters go on"
+                    raise Blocked(f"{where / name}: {full if error.errno in _FULL else there}") from None
                 if error.errno in _BLOCKED and self._link.is_dir():
                     what = "it or its parent is no folder; remove what lies there, and letters go on"
                     raise Blocked(f"{where}: {what}") from None

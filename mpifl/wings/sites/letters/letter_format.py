@@ -147,7 +147,8 @@ def decrypted(cipher: Any, nth: int, sealed: bytes, name: str) -> bytes:
     try:
         plain: bytes = cipher.decrypt(nonce_of(nth), sealed, None)
     except InvalidTag:
-        raise LetterFault(f"{name}: is sealed with another key than this run's") from None
+        what = "does not open by this run's key here"
+        raise LetterFault(f"{name}: {what}; take the private folder with which this run began") from None
     return plain
 
 

@@ -24,7 +24,7 @@ class NotThere(Exception):
 
 
 class Blocked(InputError):
-    """Something else lies where a folder of the link belongs; letters go on when it is removed."""
+    """The link has no room, or something else lies in a letter's place; letters go on when that is mended."""
 
 
 class LetterFault(InputError):
@@ -38,7 +38,7 @@ class LetterLink(Protocol):
         """Have a file there, with the content of `source`. What is there already is not written again.
 
         Raises:
-            Blocked: something else lies where the folder belongs.
+            Blocked: there is no room, or something else lies where the file or its folder belongs.
             InputError: it cannot be written.
         """
 

@@ -12,12 +12,14 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field
 from torch import Tensor
 
-from mpifl.wings.site import PublicKey, SiloName, digest
+from mpifl.wings.site import PublicKey, SiloName, digest, has_signed
 from mpifl.wire import MOST_SCALARS, AnyRequest, Count, Digest, Message, Name, Report, Text, WindowNumber
 
 MOST_RECORD, MOST_WELCOME = 1 << 20, 32 << 20
 """Bytes of a record's JSON."""
 MOST_SITES, MOST_SILOS = 4096, 1 << 16
+WITHDRAW = "withdraw"
+"""The purpose of a signature."""
 LAST_NUMBER = 999_999
 """The largest number of a letter."""
 _NOT_ASKED = {"serial", "attempt", "direct", "resting"}
@@ -163,6 +165,7 @@ class AnswerRecord(LetterRecord):
         sums: A header for each vector of sums, in their order. Under masks it is empty.
         part: Under masks, the part of the plan that the aggregator reads.
         states: For each silo the digests of the state that it keeps and of the pending one.
+        place: The number of the letter to which this answer was given first; 0: to this one.
         last: The number of the last letter that the site answered before.
         mark: See `Mark`.
     """
@@ -173,6 +176,7 @@ class AnswerRecord(LetterRecord):
     sums: list[SumHeader] = Field(default=[], max_length=MOST_SCALARS, fail_fast=True)
     part: Any = None
     states: dict[SiloName, tuple[StateDigest, StateDigest]] = Field(default={}, max_length=MOST_SILOS)
+    place: Number = 0
     last: Number = 0
     mark: Mark = ""
 
@@ -190,26 +194,33 @@ class SignedHeader(Message):
 
 
 class WithdrawRecord(LetterRecord):
-    """A site's word that it hands over nothing for a question, ever. Other sites get it in a `Sum`.
+    """A site's word that it leaves the run for good. Other sites get it in a `Sum`.
 
     Attributes:
-        run, round, work, of: The question; `of` is its number.
+        run: The run.
+        round, work, of: Under masks, the question that the site has answered, and for which it hands over no
+            sum, ever; `of` is its number. `work` is "" if there is none.
         site: The site's public key.
         signature: The site's signature of all this, 128 hexadecimal digits.
     """
 
     kind: Literal["withdraw"] = "withdraw"
     run: RunId
-    round: Count
-    work: Name
-    of: Number
+    round: Count = 0
+    work: Text = ""
+    of: Number = 0
     site: PublicKey
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 
     @property
     def said(self) -> bytes:
-        """The bytes that the site signs for the purpose `withdraw`."""
+        """The bytes that the site signs for the purpose `WITHDRAW`."""
         return repr([self.run, self.round, self.work, self.of, self.site]).encode()
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the site has signed it."""
+        return has_signed(self.site, WITHDRAW, self.signature, self.said)
 
 
 class SumRecord(LetterRecord):
@@ -220,7 +231,7 @@ class SumRecord(LetterRecord):
         plan: The plan of the sum, which the aggregator reads.
         accepted: The silos whose updates are in the sum.
         answers: The signed headers of all parties' answers to the question.
-        withdrawn: What sites withdrew of this question.
+        withdrawn: The words of the sites that have left the run.
     """
 
     kind: Literal["sum"] = "sum"
@@ -248,27 +259,12 @@ class ShareRecord(LetterRecord):
     mark: Mark = ""
 
 
-class TakenRecord(LetterRecord):
-    """Says for people that a site has a letter: `of`, and whether its job is queued or trains."""
-
-    kind: Literal["taken"] = "taken"
-    of: Number
-    waits: Literal["queued", "training"] = "training"
-
-
 class NoRecord(LetterRecord):
     """Says why a site answers nothing any more. `of` is the number of the letter that it refuses."""
 
     kind: Literal["no"] = "no"
     of: Number
     why: Text
-
-
-class BehindRecord(LetterRecord):
-    """Says that a letter's number is less than the last one that the site took."""
-
-    kind: Literal["behind"] = "behind"
-    last: Number
 
 
 class EndRecord(LetterRecord):
@@ -287,11 +283,9 @@ class EndRecord(LetterRecord):
 
 
 _Down = WelcomeRecord | AskRecord | SumRecord | EndRecord
-_Up = HelloRecord | AnswerRecord | ShareRecord | TakenRecord | NoRecord | BehindRecord | WithdrawRecord
+_Up = HelloRecord | AnswerRecord | ShareRecord | NoRecord | WithdrawRecord
 AnyRecord = Annotated[_Down | _Up, Field(discriminator="kind")]
-LetterKind: TypeAlias = Literal[
-    "hello", "welcome", "ask", "answer", "sum", "share", "taken", "no", "behind", "withdraw", "end"
-]
+LetterKind: TypeAlias = Literal["hello", "welcome", "ask", "answer", "sum", "share", "no", "withdraw", "end"]
 MOST_OF: dict[str, int] = {
     str(cls.model_fields["kind"].default): cls.most for cls in LetterRecord.__subclasses__()
 }

@@ -9,6 +9,7 @@ from .ledger_marks import (
     LedgerMarks as LedgerMarks,
 )
 from .site_party import (
+    SUMS_FILE as SUMS_FILE,
     SiteParty as SiteParty,
 )
 from .site_totals import (

@@ -63,10 +63,12 @@ class SharesAsked(Protocol):
     Attributes:
         run: The run's id.
         roster: The run's sites, sorted by key; a party's number is its place.
+        left: The names of the sites that have left the run for good.
     """
 
     run: str
     roster: Sequence[Member]
+    left: set[str]
 
     def summed(self, plan: SumPlan, accepted: Sequence[int]) -> Mapping[int, Share | str]:
         """Ask the parties of a plan; return the share of each by its number, or why there is none."""
@@ -136,6 +138,8 @@ class SumsOfSites(FixedSum):
         for number, one in came.items():
             if isinstance(one, str):
                 who = self._over.sites.roster[number].name
+                if who in self._over.sites.left:  # it has sworn to hand over nothing: others may do without
+                    return Combined(lost=f"site '{who}' {one}")
                 return Combined(lost=f"site '{who}' {one}; {_BOUND}", in_vain=True)
         if others := self._with_others(shares):
             what = f"masks do not cancel: {others} mask for another sum than most; they lie, or were told it"

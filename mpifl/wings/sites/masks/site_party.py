@@ -32,7 +32,7 @@ from mpifl.wings.sites.letters import LetterFault, Member, SumRecord, header_of
 from mpifl.wings.sites.masks.site_totals import ALL_NUMBERS
 from mpifl.wire import Compute, read_request
 
-FILE = "sums.safetensors"
+SUMS_FILE = "sums.safetensors"
 _VECTOR, _NUMBER = "vector ", "number "
 
 
@@ -76,7 +76,7 @@ class SiteParty:
         folder: Path,
     ) -> None:
         self._masking, self._how, self._number = masking, how, number
-        self._run, self._roster, self._path = run, roster, folder / FILE
+        self._run, self._roster, self._path = run, roster, folder / SUMS_FILE
         self._kept: KeptSums | None = None
 
     def keep(
@@ -133,7 +133,7 @@ class SiteParty:
         question = kept.sums.question(kept.message, plan, asked.accepted, self._number, about)
         order = [vector.name for vector in plan.vectors]
         own = [one.clone() for one in kept.sums.own(order, plan.scalars)]
-        context = self._masking.ready(question, own)
+        context = self._masking.ready(question, own, self._gone(asked, kept.request))
         most = len(asked.accepted) * max(self._how.largest_weight(kept.request.work), 1.0)
         if odd := [one.name for one in plan.vectors if not 0 < one.total <= most]:
             raise InputError(f"the server plans to divide the sum of '{odd[0]}' by what no silos weigh")
@@ -171,6 +171,21 @@ class SiteParty:
                 wanted = f"site {member.name!r} with one to letter {asked.of}"
                 raise InputError(f"the plan has {what} in the place of {wanted}; nothing is sent")
         return [one.header for one in asked.answers]
+
+    def _gone(self, asked: SumRecord, request: Compute) -> list[str]:
+        """Return the silos of sites that have left the run, and hand over nothing for a question.
+
+        Raises:
+            InputError: a site of the run has not said so.
+        """
+        found = []
+        for one in asked.withdrawn:
+            member = next((member for member in self._roster if member.key == one.site), None)
+            if member is None or one.run != self._run or not one.is_signed:
+                what = f"{one.site[:8]}... is to have left the run, and it has not said so"
+                raise InputError(f"{what}; nothing is sent")
+            found += member.silos if (one.round, one.work) == (request.round, request.work) else []
+        return found
 
     def _write(self, kept: KeptSums) -> None:
         sums, request = kept.sums, kept.request.encode().decode()

@@ -9,16 +9,30 @@ from mpifl.common import RoundLost
 from mpifl.common.machine import signals
 from mpifl.wings.masked import SumPlan
 from mpifl.wings.sites import SiteLetters
-from mpifl.wings.sites.letters import Journal, LetterFault, Member, SignedHeader, SumRecord, looks
+from mpifl.wings.sites.letters import (
+    Journal,
+    LetterFault,
+    Member,
+    SignedHeader,
+    SumRecord,
+    WithdrawRecord,
+    looks,
+)
 from mpifl.wings.sites.masks.coordinator_sums import Share
+
+LEFT = "has left the run"
 
 
 class SumLetters:
     """Asks sites for their shares of a sum.
 
     Attributes:
+        run: The run's id.
         roster: The run's sites, sorted by key.
+        left: The names of the sites that have left the run for good.
     """
+
+    run: str
 
     _journal: Journal
     _n: int
@@ -28,6 +42,7 @@ class SumLetters:
         self.roster = roster
         self._note: Callable[..., None] = lambda text, **how: print(text, flush=True)
         self._sites: dict[str, SiteLetters] = {}
+        self.left: set[str] = set()
 
     def listen(self, note: Callable[..., None]) -> None:
         """Set the function that notes something for the user."""
@@ -47,6 +62,29 @@ class SumLetters:
         site.no = f"site '{site.member.name}' answers nothing any more: {why}"
         return site.no
 
+    def _has_left(self, site: SiteLetters) -> str:
+        """Return that a site has left the run, "" if it has not said so."""
+        if site.withdrawn is None:
+            try:
+                letter = site.box.newest("withdraw")
+            except LetterFault:
+                return ""
+            if letter is None or not self._leaves(site, letter.record):
+                return ""
+            self._journal.note(
+                "withdrawn", self._n, site=site.member.name, record=letter.record.encode().decode()
+            )
+            self._note(f"{site.member.name} has left the run; it takes no part in it any more")
+        return LEFT
+
+    def _leaves(self, site: SiteLetters, record: WithdrawRecord) -> bool:
+        """Take a site's word that it leaves the run; return whether it is one."""
+        if (record.run, record.site) != (self.run, site.member.key) or not record.is_signed:
+            return False
+        site.withdrawn, site.awaited = record, None
+        self.left.add(site.member.name)
+        return True
+
     def summed(self, plan: SumPlan, accepted: Sequence[int]) -> dict[int, Share | str]:
         """Ask the parties of a sum for their shares; see `SharesAsked.summed`. They are waited for without
         end: no other site's sum can take the place of one.
@@ -63,6 +101,7 @@ class SumLetters:
             plan=plan.model_dump(mode="json"),
             accepted=list(accepted),
             answers=[one for one in told if one is not None],
+            withdrawn=[one.withdrawn for one in self._sites.values() if one.withdrawn is not None],
         )
         for name in parties.values():
             self._sites[name].count("sent", self._sites[name].box.dispatch(self._n, record).bytes)
@@ -84,7 +123,7 @@ class SumLetters:
         except LetterFault as fault:
             return str(fault)
         if letter is None or letter.n != self._n:
-            return None
+            return self._has_left(site) or None
         site.count("received", letter.bytes)
         site.box.forget(self._n)
         if letter.record.kind == "no":
@@ -103,9 +142,9 @@ class SumLetters:
         """
 
         def remind() -> None:
-            self._note(f"waiting for {', '.join(missing())} ({what})")
+            self._note(f"waiting for {', '.join(sorted(missing()))} ({what})")
 
         for _ in looks(remind, until):
             yield
             if signals.pending():
-                raise RoundLost(f"a signal came while {', '.join(missing())} had not answered", in_vain=True)
+                raise RoundLost(f"{', '.join(sorted(missing()))} had not answered yet", in_vain=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from mpifl.common import InputError, RoundLost, one_line
+from mpifl.common import InputError, RoundLost
 from mpifl.exchange import Federation, first_of
 from mpifl.exchange.server_side import ExpectedUpdates, Judge, Outcome
 from mpifl.sums import Aggregator
 from mpifl.wings.masked import SumPlan
-from mpifl.wings.sites.site_share import window_named
+from mpifl.wings.sites.answers.kept_answers import KeptAnswers, SiteAnswer
+from mpifl.wings.sites.answers.site_share import window_named
 from mpifl.wire import (
     AnyReply,
     Compute,
@@ -71,45 +71,17 @@ class Unjudged(Judge):
         ]
 
 
-@dataclass(frozen=True)
-class SiteAnswer:
-    """The answer to a question.
-
-    Attributes:
-        replies: The replies of the site's silos that were asked.
-        sums: The exact sums by window and vector, float64; under masks none.
-        totals: Under masks the totals of whole numbers; see `SiteTotals`.
-        plan: Under masks the plan by which they were made; None if no silo has added anything.
-        states: The digest of the state that each silo keeps now, for silos that keep one.
-    """
-
-    replies: Sequence[AnyReply]
-    sums: Mapping[tuple[int, str], Tensor] = field(default_factory=dict)
-    states: Mapping[int, str] = field(default_factory=dict)
-    totals: Mapping[str, Tensor] = field(default_factory=dict)
-    plan: SumPlan | None = None
-
-    @property
-    def worked(self) -> int:
-        """How many silos have no fault."""
-        return sum(reply.fault is None for reply in self.replies)
-
-    def first_fault(self, names: Sequence[str]) -> str:
-        """Return which silo failed first and why, for the end of a line; "" if none did."""
-        failed = next((reply for reply in self.replies if reply.fault is not None), None)
-        return "" if failed is None else f"; {names[failed.silo]} failed: {one_line(failed.fault)}"
-
-
 class SiteRanks:
     """Carries out questions on a site's ranks.
 
     Args:
         exchange: The exchange of the site's ranks.
-        places: For each known digest of a state the number of the letter whose answer told it.
+        places: For each known digest of a state the number of the letter to which it was answered first.
+        kept: The answers that are given again.
     """
 
-    def __init__(self, exchange: Federation, places: Mapping[str, int]) -> None:
-        self._exchange, self._places = exchange, dict(places)
+    def __init__(self, exchange: Federation, places: Mapping[str, int], kept: KeptAnswers) -> None:
+        self._exchange, self._places, self._answers = exchange, dict(places), kept
         self._judge = exchange.judge = Unjudged(0.0, exchange.names)
         self._own = sorted(exchange.membership.homes)
         self._held: dict[int, str] = {}
@@ -127,21 +99,44 @@ class SiteRanks:
         return outcome.faults
 
     def answer(
-        self, n: int, request: Request, vectors: Mapping[str, Tensor], base: Mapping[int, str], keep_from: int
+        self,
+        n: int,
+        request: Request,
+        vectors: Mapping[str, Tensor],
+        base: Mapping[int, str],
+        keep_from: int,
+        *,
+        question: str,
     ) -> SiteAnswer:
-        """Carry out a question.
+        """Answer a question, or give the answer again that it got before.
 
         Args:
             n: The number of its letter.
             request: The request.
             vectors: The vectors of the request.
             base: The digest of the state that each asked silo begins from; "" for none.
-            keep_from: The oldest number whose states must stay.
+            keep_from: The oldest number whose states and answers must stay.
+            question: The question's digest.
+
+        Raises:
+            InputError: the answer cannot be kept, or one that is kept is damaged.
 
         Returns:
             The answer. If a state cannot be read or kept, it has a fault of each asked silo and no sums: the
             sums would have updates in them whose states are lost.
         """
+        if (answer := self._answers.of(question)) is None:
+            answer = self._worked_for(n, request, vectors, base, keep_from)
+            if isinstance(request, Compute):
+                self._answers.keep(question, answer)
+        self._places |= dict.fromkeys(answer.states.values(), answer.place)
+        self._answers.forget(keep_from if isinstance(request, Compute) else n)
+        return answer
+
+    def _worked_for(
+        self, n: int, request: Request, vectors: Mapping[str, Tensor], base: Mapping[int, str], keep_from: int
+    ) -> SiteAnswer:
+        """Have the ranks carry out a question."""
         asked = sorted(set(self._own).intersection(request.cohort))
         try:
             self._begin_from({silo: base.get(silo, "") for silo in asked})
@@ -151,13 +146,13 @@ class SiteRanks:
             states = self._kept(n, replies, keep_from)
             if not self._exchange.knowledge.averaging.hides:
                 sums = {window_named(name): vector for name, vector in made.items()}
-                return SiteAnswer(replies, sums, states)
+                return SiteAnswer(n, replies, sums, states)
             plan = SumPlan.model_validate(verdict.pieces[0]) if verdict and verdict.pieces else None
-            return SiteAnswer(replies, states=states, totals=made, plan=plan)
+            return SiteAnswer(n, replies, states=states, totals=made, plan=plan)
         except (InputError, RoundLost) as error:
             print(f"letter {n}: {error}", file=sys.stderr, flush=True)
             self._held |= dict.fromkeys(asked, UNKNOWN)
-            return SiteAnswer([Done(silo=silo, fault=FAULT, passing=True) for silo in asked])
+            return SiteAnswer(n, [Done(silo=silo, fault=FAULT, passing=True) for silo in asked])
 
     def _begin_from(self, wanted: Mapping[int, str]) -> None:
         """Have silos hold these states in memory. Raise InputError if a state is not here, or is another."""
@@ -202,7 +197,6 @@ class SiteRanks:
         written = self._exchanged(SaveStatus(round=at, cohort=keeping, checkpoint=at, wait=True))
         digests = {silo: reply.sha256 or "" for silo, reply in written.of(FileReply).items()}
         self._held |= digests
-        self._places |= dict.fromkeys(digests.values(), n)
         return digests
 
     def _exchanged(self, request: Request) -> Outcome:
