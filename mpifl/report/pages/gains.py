@@ -104,8 +104,8 @@ def gain_unknown(summary: Summary) -> list[str]:
     said = "Did it help a silo? This page cannot tell, since no silo was trained alone."
     run = shlex.quote(str(summary.run))
     if "privacy" in summary.job or "security" in summary.job:
-        how = "Each silo can tell for itself: train one model on its own rows alone, and score both with"
-        return [f"{said} {how} 'mpifl evaluate {run} --data SHARDS'."]
+        how = "Each silo can tell for itself: train on its own rows alone, and score that run and this one"
+        return [f"{said} {how} by 'mpifl evaluate RUN --data SHARDS', with its own rows in SHARDS."]
     if summary.own_models or "personal" in summary.job.get("algorithm", {}):
         how = "Train each silo alone (algorithm 'ditto' with lambda = 0), then run"
         return [f"{said} {how} 'mpifl report {run} --alone RUN'."]

@@ -100,7 +100,7 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     if len(found) < 2:
         return one if alike and len(each) > 1 else ""
     write, half = summary.metric.write, median(value for _, value in found)
-    (_, low), (best, high) = found[0], next((o for o in reversed(found) if o[0] not in alike), found[-1])
+    low, high = found[0][1], next((o for o in reversed(found) if o[0] not in alike), found[-1])[1]
     where = f" on {summary.silo_rows}" if summary.silo_rows else ""
     if low == high and not alike:
         return f"All {len(found):,} silos have {write(low)}{where}."
@@ -110,7 +110,11 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     without = [name for name, value in each if value is None and name not in alike]
     lacks = f" The rows of {NAMES.listed(without, MOST_NAMED)} have no {summary.metric.label}."
     mean = write(fmean(value for _, value in found))
-    top = f"Silo {best} is the best, with {write(high)}. " * (low != high)
+    tops = [
+        name for name, value in found if value == high and (name not in alike or len(alike) == len(found))
+    ]
+    best = f"{NAMES.listed(tops, MOST_NAMED)} {'are' if len(tops) > 1 else 'is'}"
+    top = f"{best[:1].upper()}{best[1:]} the best, with {write(high)}. " * (low != high)
     return (
         f"The mean over silos, each counted once, is {mean}{where}. {who[:1].upper()}{who[1:]} the worst of "
         f"{len(found):,} silos, with {write(low)}. {top}The median is {write(half)}."

@@ -137,7 +137,7 @@ def spent(summary: Summary) -> str:
     joined = f"; {of}" if budget is None else f", {of}"
     rounds = f"{summary.rounds:,} round{'s' * (summary.rounds > 1)}"
     whose = "silo" if privacy.get("level") == "silo" else "example"
-    return f"Each {whose} has spent epsilon {summary.epsilon:.4g}{at} in {rounds}{joined}{more}."
+    return f"Each {whose} has spent at most epsilon {summary.epsilon:.4g}{at} in {rounds}{joined}{more}."
 
 
 def _labels(summary: Summary) -> list[Block]:
