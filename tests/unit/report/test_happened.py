@@ -128,8 +128,8 @@ def test_a_private_run_without_a_score_says_what_it_spent_why_and_what_would_giv
         "No round was scored. Scores of silos are withheld: differential privacy protects the scores on a "
         "silo's own examples. To get a score, add a test set of the server (test.h5 in the shard folder), or "
         "set [privacy] evaluate_unprotected = true, whose scores no noise protects.",
-        "Each example has spent at most epsilon 1.5 at delta 0.001 in 2 rounds, of a budget of 8; it is enough "
-        "for 2 more rounds.",
+        "Each example has spent at most epsilon 1.5 at delta 0.001 in 2 rounds, of a budget of 8; it is "
+        "enough for 2 more rounds.",
     ]
     words = " ".join(Reader(write_report(read_run(tmp_path).run).read_text()).titles())
     assert "epsilon 1.5 rounds 2 time of rounds" in words
