@@ -203,6 +203,11 @@ def test_a_gap_that_the_spec_fills_is_filled_and_ids_need_not_be_there(trained):
     code, printed, _ = asked("predict", trained / "run", trained / "new.csv", "--out", trained / "p.csv")
     assert code == 0
     assert "new.csv: the id column 'patient' is not there, so the predictions have no ids; " in printed
+    before = (trained / "new.csv").read_bytes()
+    code, _, said = asked("predict", trained / "run", trained / "new.csv", "--out", trained / "new.csv")
+    assert code
+    assert f"--out {trained / 'new.csv'}: is read, and would be overwritten; name another file" in said
+    assert (trained / "new.csv").read_bytes() == before
     assert [list(one) for one in read(trained / "p.csv")] == [["row", "p_no", "p_yes"]] * 2
 
 
