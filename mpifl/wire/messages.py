@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAn
 from mpifl.common import LARGEST_FIGURE
 
 Scalar: TypeAlias = bool | int | float | str
-Figure: TypeAlias = Scalar | dict[str, Scalar]
-"""A figure of a round: one value, or a value for each silo by the silo's name."""
+Figure: TypeAlias = Scalar | dict[str, Scalar] | list[str]
+"""A figure of a round: one value, a value for each silo by the silo's name, or the names of some silos."""
 Purpose: TypeAlias = Literal["training", "evaluation", "realignment"]
 """The purpose of a client method; the algorithm declares it for each of its client methods."""
 

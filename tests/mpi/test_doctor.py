@@ -241,7 +241,7 @@ def test_the_doctor_measures_a_job_and_a_plan_goes_by_it(tmp_path: Path, digits:
     job.write_text(MEASURED.format(shards=digits / "digits"))
     done = ranks(3, "-m", "mpifl", "doctor", job, "--profile", profile, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == f"{profile}: 3 ranks on 1 nodes are measured\n"
+    assert done.stdout == f"{profile}: 3 ranks on 1 node are measured\n"
     assert {path.name for path in tmp_path.iterdir()} == {"job.toml", "profile.toml"}
     found = planned(job, profile=profile, ranks=3)["forecast"]
     assert len(found["round_seconds"]) == 40

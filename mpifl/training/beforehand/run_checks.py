@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, Names
+from mpifl.common import InputError, Names, sha256_of
 from mpifl.data.batches import Change, Warp, load_change, load_warp
-from mpifl.data.shards import AnySpec, VerticalSpec, read_any
+from mpifl.data.shards import AnySpec, VerticalSpec, encoding_of, read_any
 from mpifl.learning import models
 from mpifl.report.observers import check_tracking
 from mpifl.run.folder import load_initial
@@ -67,12 +67,25 @@ def _check_models(job: Job, spec: AnySpec, algorithm: Algorithm) -> None:
     """Check that each model can be built, fits and can be trained."""
     task = algorithm.task
     for nth, table in enumerate(tables_of(job, algorithm)):
+        _check_tokenizer(table, spec)
         module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
         load_initial(module, table)
         check_model(job, spec, algorithm, module)
         check_tensors(module)
         rules_of(module, table.buffers, algorithm.personal_names(module))
         check_training(job, spec, algorithm, module, nth)
+
+
+def _check_tokenizer(table: Model, spec: AnySpec) -> None:
+    """See that texts became tokens by the tokenizer that lies beside a pretrained model, if there is one."""
+    record, folder = encoding_of(spec.source) or {}, str(table.arguments.get("path", ""))
+    file = Path(folder) / "tokenizer.json"
+    if table.name != "hf-causal" or not record.get("tokenizer") or not folder or not file.is_file():
+        return
+    if (by := record["tokenizer"]) != sha256_of(file):
+        other = "bytes" if by == "bytes" else "another tokenizer"
+        what = f"the texts in the shards became tokens by {other}, not by its tokenizer.json"
+        raise InputError(f"[model] path = '{folder}': {what}; cut them with --tokenizer {folder}")
 
 
 def tables_of(job: Job, algorithm: Algorithm) -> list[Model]:

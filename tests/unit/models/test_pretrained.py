@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import sys
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from mpifl.data.shards import open_shard, read_federation
 from mpifl.learning import models
 from mpifl.learning.tasks import TASKS
 from mpifl.run.folder.weights_file import load_initial
+from mpifl.run.job.job import read_job
+from mpifl.training.beforehand.run_checks import validate_job
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -86,6 +89,15 @@ def test_next_tokens_of_texts_are_no_classes(run, tmp_path):
     job = {**run.job.model_dump(mode="json", exclude_none=True), "task": {"name": "classification"}}
     with pytest.raises(InputError, match=r"'classification': .* next tokens of texts, for which"):
         mpifl.train(job, out=tmp_path / "run")
+
+
+def test_texts_by_another_tokenizer_than_the_models_are_refused_before_the_training(run, base, tmp_path):
+    shutil.copytree(base, tmp_path / "gpt2")
+    (tmp_path / "gpt2" / "tokenizer.json").write_text("{}")
+    job = read_job(run.folder / "job.toml", (f"model.path={tmp_path / 'gpt2'}",))
+    line = r"the texts in the shards became tokens by bytes, not by its tokenizer.json; cut them with --tok"
+    with pytest.raises(InputError, match=line):
+        validate_job(job, "job.toml")
 
 
 def test_perplexity_and_speed_count_no_padding(run, base):

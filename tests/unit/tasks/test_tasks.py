@@ -97,7 +97,7 @@ def test_a_zero_is_shown_on_the_page(tmp_path):
     summary = Summary(
         tmp_path, [{"round": 1, "test_mae": 0.0}], metric=MetricInfo(name="mae", higher_is_better=False)
     )
-    assert any(card[1] == "0.0000" and "0.0000" in card[2] for card in _cards(summary, 0))
+    assert any(card[1] == "0.0000" and "0.0000" in card[2] for card in _cards(summary, 0, {}))
 
 
 def test_an_evaluation_goes_by_the_task():
