@@ -1,5 +1,6 @@
 """Arguments and options of several commands, and writing of the files that options name."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -86,3 +87,9 @@ def which_model(last: bool, initial: bool) -> bool | Literal["initial"]:
     if last and initial:
         raise InputError("--initial: --last is given, too; leave one out")
     return "initial" if initial else last
+
+
+def check_kept(out: Path, read: Sequence[Path | None]) -> None:
+    """See that no file that is read would be overwritten."""
+    if out.exists() and any(one is not None and one.exists() and out.samefile(one) for one in read):
+        raise InputError(f"--out {out}: is read, and would be overwritten; name another file")

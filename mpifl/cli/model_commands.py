@@ -3,7 +3,6 @@ held against others, and weights taken from another program's file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +25,7 @@ from mpifl.cli.command_options import (
     SiteSpec,
     Tokenizer,
     Trust,
+    check_kept,
     which_model,
 )
 from mpifl.common import InputError, tables
@@ -127,7 +127,7 @@ def predict(
     """
     given = {"TABLE": table, "--images": images, "--texts": texts, "--data": data}
     _check_one(given, split)
-    _check_kept(out, [*given.values(), spec])
+    check_kept(out, [*given.values(), spec])
     _check_beside(spec, table, tokenizer, texts, masks, overlay=overlay)
     split_over, transport = _asked(run, ranks)
     if split_over:
@@ -202,12 +202,6 @@ def _check_one(given: dict[str, Path | None], split: str | None) -> None:
         raise InputError(f"--split {split}: is for shards; leave it out, or name them by --data")
     if table is not None and table.suffix in (".h5", ".json"):
         raise InputError(f"{table}: is not a table; name shards by --data")
-
-
-def _check_kept(out: Path, read: Sequence[Path | None]) -> None:
-    """See that no file that is read would be overwritten."""
-    if out.exists() and any(one is not None and one.exists() and out.samefile(one) for one in read):
-        raise InputError(f"--out {out}: is read, and would be overwritten; name another file")
 
 
 def _check_beside(
