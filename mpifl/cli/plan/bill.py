@@ -65,7 +65,7 @@ def _checked(run: Path) -> Sequence[Mapping[str, Any]]:
         raise InputError(f"{run / 'metrics.jsonl'}: rounds are missing, so nothing can be added up")
     for record in found.records:
         for key in BYTES:
-            if (number(record, key) or -1) < 0:
+            if (found_bytes := number(record, key)) is None or found_bytes < 0:
                 what = f"round {record['round']}: {key} = {record.get(key)!r:.40} is no number of bytes"
                 raise InputError(f"{run / 'metrics.jsonl'}: {what}")
     return found.records

@@ -179,6 +179,8 @@ def test_a_bill_holds_a_run_against_its_plan(measured, tmp_path, capsys):
         metrics.write_text("".join(json.dumps(one) + "\n" for one in records))
         with pytest.raises(InputError, match=why):
             bill_of(tmp_path / "run", None)
+    metrics.write_text(json.dumps({**first, "bytes_sent": 0}) + "\n")
+    assert next(one for one in bill_of(tmp_path / "run", None)[0]).found == 0, "a round may send nothing"
     metrics.write_text(json.dumps(first) + "\n")
     assert "1 of 3 rounds are done, and billed" in bill_of(tmp_path / "run", None)[1]
     for folder, why in ((tmp_path, "holds no run"), (tmp_path / "run", "no round is done yet")):
