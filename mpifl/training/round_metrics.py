@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mpifl.algorithms import Algorithm, Server, Work
 from mpifl.common import InputError, Names, RoundLost
+from mpifl.common.machine import EnergyMeter
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import answers_told, pooled
 from mpifl.learning.tasks import TaskFacts
@@ -53,6 +54,7 @@ class MetricsCollector:
         self._suspicion = Suspicion(job.aggregation.rule)
         self._states = dict[str, dict[str, Tensor]]()
         self._later: Callable[[], Record] | None = None
+        self._energy = EnergyMeter()
 
     def begin(self, run: Path) -> None:
         """Read the rounds that a run folder already has, since they decide which silos are suspected.
@@ -152,7 +154,7 @@ class MetricsCollector:
         return told
 
     def close_round(self, record: Record) -> Record:
-        """Return the round's bytes on the wire, memory and lost ranks, and reset the counts.
+        """Return the round's bytes on the wire, memory, energy and lost ranks, and reset the counts.
 
         Args:
             record: The round's figures so far.
@@ -163,7 +165,7 @@ class MetricsCollector:
         federation = self._recovery.federation
         transport = federation.transport
         found: Record = {"wire_sent": transport.sent, "wire_received": transport.received}
-        found["server_rss_mb"] = _rss_mb()
+        found |= {"server_rss_mb": _rss_mb(), **self._energy.spent()}
         if transport.lost:
             found["ranks_lost"] = transport.lost
         transport.begin_count()

@@ -218,6 +218,9 @@ def ratios(plan: Mapping[str, Any], records: list[dict[str, Any]], most: Counter
     planned, found = ([[one[key] for key in keys] for one in rounds] for rounds in (plan["rounds"], records))
     if plan["exact"]:
         bytes_ = "equal" if planned == found else "NOT EQUAL"
+    elif plan["unknown"]:
+        sent, told = (sum(one[0] + one[1] for one in rounds) for rounds in (planned, found))
+        bytes_ = f"partly not known, off by {abs(told / sent - 1):.1e}"
     else:
         bytes_ = (
             "at most"

@@ -30,6 +30,8 @@ COSTS = (
     "bytes_received",
     "bytes_of_silo_max",
     "server_rss_mb",
+    "joules_processors",
+    "joules_gpus",
     "rank",
     "parties",
 )

@@ -36,6 +36,8 @@ COSTS = (
     "tokens_per_second",
     "wire_",
     "server_rss_mb",
+    "joules_processors",
+    "joules_gpus",
     "parties",
 )
 """Figures of a round that may differ from run to run."""

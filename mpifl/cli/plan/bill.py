@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from mpifl.cli.plan.planned_job import planned
 from mpifl.common import InputError
+from mpifl.common.machine import ENERGY
 from mpifl.report.observers import print_table
 from mpifl.report.runs import read_run
 from mpifl.run.folder import number, read_environment, read_metrics
 
-POWERCAP = Path("/sys/class/powercap")
 BYTES = {"bytes_sent": "bytes, server to silos", "bytes_received": "bytes, silos to server"}
 SECONDS = {"seconds": "rounds", "seconds_evaluation": "evaluations", "seconds_checkpoint": "checkpoints"}
 
@@ -82,10 +82,9 @@ def _costs(
         for key, what in SECONDS.items()
     ]
     memory = round(1e6 * max(number(one, "server_rss_mb") or 0.0 for one in records))
-    return [
-        *lines,
-        BillLine("bytes, server's memory", forecast["server_bytes"] if forecast else None, memory),
-    ]
+    lines.append(BillLine("bytes, server's memory", forecast["server_bytes"] if forecast else None, memory))
+    read = [key for key in ENERGY if all(key in one for one in records)]
+    return lines + [BillLine(ENERGY[key], None, _sum(records, key)) for key in read]
 
 
 def _notes(figures: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -101,15 +100,9 @@ def _notes(figures: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> 
     notes.append(
         "memory: found is the server's at the ends of rounds; its peak and workers' are not recorded"
     )
-    readable = any(_readable(one) for one in POWERCAP.glob("*/energy_uj"))
-    return [*notes, f"energy: {'a run does not record it' if readable else 'not readable'}"]
-
-
-def _readable(path: Path) -> bool:
-    try:
-        return path.read_text().strip().isdigit()
-    except OSError:
-        return False
+    read = any(key in one for one in records for key in ENERGY)
+    whole = "of all that ran on the server's machine; other nodes' is not recorded"
+    return [*notes, f"energy: {whole if read else 'not readable in this run'}"]
 
 
 def _sum(records: Sequence[Mapping[str, Any]], key: str) -> float:

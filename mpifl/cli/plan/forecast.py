@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpifl.cli.plan.played_rounds import Played
-from mpifl.cli.plan.profile import ROUNDS, SeenWorld, loads
+from mpifl.cli.plan.profile import SeenWorld, loads
 from mpifl.data.shards import AnySpec
 from mpifl.exchange.server_side import place
 from mpifl.report.runs import units
@@ -36,7 +36,7 @@ def forecast(job: Job, spec: AnySpec, played: Played, seen: SeenWorld) -> dict[s
         "evaluations": scored * seen.evaluation_seconds,
         "checkpoints": checkpoints_of(job) * seen.checkpoint_seconds,
     }
-    worker, whole = later_states(spec, played, seen.ranks)
+    worker, whole = later_states(spec, played, seen)
     seconds, node = sum(parts.values()), seen.node_bytes + whole
     minutes = math.ceil((TIME_MARGIN * seconds + SAVING) / 60)
     megabytes = math.ceil(MEMORY_MARGIN * node / MEGABYTE / 100) * 100
@@ -59,12 +59,12 @@ def checkpoints_of(job: Job) -> int:
     return -(-job.rounds // job.checkpoint.every)
 
 
-def later_states(spec: AnySpec, played: Played, ranks: int) -> tuple[int, int]:
+def later_states(spec: AnySpec, played: Played, seen: SeenWorld) -> tuple[int, int]:
     """Return the bytes of the states of silos that came after the measured rounds: of the worker with most,
     and of all."""
-    first = {silo for one in played.rounds[:ROUNDS] for silo in one.silos}
+    first = {silo for one in played.rounds[: seen.rounds] for silo in one.silos}
     sizes = [entry.examples["train"] for entry in spec.silos]
-    placed = place(sizes, range(1, ranks) if ranks > 1 else range(1))
+    placed = place(sizes, range(1, seen.ranks) if seen.ranks > 1 else range(1))
     of_ranks = [
         sum(played.silo_states.get(silo, 0) for silo in held if silo not in first)
         for held in placed.values()

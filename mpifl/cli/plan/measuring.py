@@ -148,6 +148,7 @@ def _found(
     return SeenWorld(
         ranks=transport.size,
         nodes=len(transport.nodes),
+        rounds=len(rounds.records),
         start_seconds=max(rounds.began, 0.0) + costs.end,
         first_seconds=max(first["seconds"] - usual - step * steps[0], 0.0),
         step_seconds=step,

@@ -100,10 +100,11 @@ def _epsilon(job: Job, spec: AnySpec) -> float | None:
 
 def show_plan(figures: Mapping[str, Any]) -> None:
     """Print a plan."""
-    rounds, most = figures["rounds"], "at most " if figures["at_most"] else ""
+    rounds = figures["rounds"]
+    sure = "at most" if figures["at_most"] else "but for what is not known" if figures["unknown"] else "exact"
     total = {key: sum(one[key] for one in rounds) for key in ("bytes_sent", "bytes_received")}
     counts = f"{len(rounds)} rounds, {figures['silos']} silos, {figures['parameters']:,} parameters"
-    print(f"{figures['name']}: {counts}; bytes that move, {most or 'exact'}".rstrip())
+    print(f"{figures['name']}: {counts}; bytes that move, {sure}")
     rows = [[f"{one['work']} {one['part']}", f"{one['bytes']:,}"] for one in figures["messages"]]
     rows += [
         ["server to silos", f"{total['bytes_sent']:,}"],

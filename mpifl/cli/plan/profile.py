@@ -57,6 +57,8 @@ class SeenWorld(World):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+    rounds: Annotated[int, Field(ge=1)]
+    """How many rounds were trained before the memory was read."""
     start_seconds: Seconds
     """From the start of the launcher to the first round, and from the last one to the end."""
     first_seconds: Seconds

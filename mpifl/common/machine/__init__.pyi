@@ -10,6 +10,10 @@ from .debug_mode import (
     DEBUGGING as DEBUGGING,
     debugging as debugging,
 )
+from .energy import (
+    ENERGY as ENERGY,
+    EnergyMeter as EnergyMeter,
+)
 from .node_facts import (
     granted_cores as granted_cores,
     hardware as hardware,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 import tomli_w
@@ -73,7 +74,7 @@ def measured(tmp_path):
     table |= {"evaluate": {"every": 2}, "checkpoint": {"every": 2}}
     job, profile = tmp_path / "toy.toml", tmp_path / "toy.profile"
     job.write_text(tomli_w.dumps(table))
-    seen = {"ranks": 3, "nodes": 1, "start_seconds": 7.0, "step_seconds": 0.5, "first_seconds": 4.0}
+    seen = {"ranks": 3, "nodes": 1, "rounds": 3, "start_seconds": 7.0, "step_seconds": 0.5, "first_seconds": 4.0}
     seen |= {"communication_seconds": 0.5, "server_seconds": 1.5}
     seen |= {"evaluation_seconds": 1.0, "checkpoint_seconds": 3.0, "server_bytes": 300 << 20}
     seen |= {"worker_bytes": 320 << 20, "node_bytes": 1000 << 20}
@@ -166,6 +167,13 @@ def test_a_bill_holds_a_run_against_its_plan(measured, tmp_path, capsys):
         assert found[what].planned == found[what].found > 0
     assert found["seconds, rounds"].planned is None
     assert any(note.startswith("energy: ") for note in notes)
+    metered = [{**one, "joules_processors": 2.5} for one in records_of(tmp_path / "run")]
+    (tmp_path / "metered").mkdir()
+    shutil.copy(tmp_path / "run" / "job.toml", tmp_path / "metered")
+    (tmp_path / "metered" / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in metered))
+    more, words = bill_of(tmp_path / "metered", None)
+    assert more[-1] == ("joules, processors of the server's machine", None, 7.5)
+    assert any(note.startswith("energy: of all that ran on the server's machine") for note in words)
     show_bill(tmp_path / "run", lines, notes)
     assert "not measured" in capsys.readouterr().out
     first, second, third = records_of(tmp_path / "run")
