@@ -32,7 +32,7 @@ class EnergyMeter:
     """Tells what the whole machine takes between two readings, other programs' part with it.
 
     The processors' packages count in Linux's powercap (RAPL of Intel and AMD), which many systems show to
-    root alone. GPUs count in NVIDIA's NVML, which is read by the package `nvidia-ml-py` where it is installed.
+    root alone. GPUs count in NVIDIA's NVML, which the package `nvidia-ml-py` reads where it is installed.
     """
 
     def __init__(self, root: Path = ROOT) -> None:

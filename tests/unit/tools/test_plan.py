@@ -74,7 +74,14 @@ def measured(tmp_path):
     table |= {"evaluate": {"every": 2}, "checkpoint": {"every": 2}}
     job, profile = tmp_path / "toy.toml", tmp_path / "toy.profile"
     job.write_text(tomli_w.dumps(table))
-    seen = {"ranks": 3, "nodes": 1, "rounds": 3, "start_seconds": 7.0, "step_seconds": 0.5, "first_seconds": 4.0}
+    seen = {
+        "ranks": 3,
+        "nodes": 1,
+        "rounds": 3,
+        "start_seconds": 7.0,
+        "step_seconds": 0.5,
+        "first_seconds": 4.0,
+    }
     seen |= {"communication_seconds": 0.5, "server_seconds": 1.5}
     seen |= {"evaluation_seconds": 1.0, "checkpoint_seconds": 3.0, "server_bytes": 300 << 20}
     seen |= {"worker_bytes": 320 << 20, "node_bytes": 1000 << 20}
