@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from data_prep.tables.guessing import Guess, key_of, quoted
 from data_prep.tables.spec import TableSpec, read_spec
 from data_prep.tables.table_column import Column
 from data_prep.tables.values import MISSING, is_named_id, is_of_persons
-from mpifl.common import InputError, did_you_mean
+from mpifl.common import InputError, choices, did_you_mean
 
 OF_FILE = ("rename", "factor")
 """What a spec says of a column in its own site's file alone."""
@@ -81,7 +81,20 @@ def site_specs(
             named = {name: getattr(spec, key) for key, name in others.items() if name}
             called = {**dict(zip(columns, spec.label.read, strict=True)), **named}
             found[path] = SiteSpec(file, spec, {name: own for name, own in called.items() if own})
+    if found and len(found) == len(paths):  # else a table without a spec must have these columns
+        own = [one.spec for one in found.values()]
+        for name in columns:
+            _check_called("--label", name, {one for spec in own for one in spec.label.read})
+        if silo := others.get("silo"):
+            _check_called("silo", silo, {spec.silo for spec in own if spec.silo})
     return found
+
+
+def _check_called(what: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name of a column that no site's own spec has: it is probably misspelled."""
+    if name not in known:
+        said = f"{what} {name}: is no such column in any spec beside the tables"
+        raise InputError(f"{said}; {choices(name, sorted(known))}")
 
 
 def _check_label(path: Path, file: Path, spec: TableSpec, kind: str, columns: Sequence[str]) -> None:
@@ -167,6 +180,8 @@ def _names(paths: Sequence[Path]) -> str:
 def _renamed(name: str, lacking: Mapping[str, Sequence[Path]], paths: Sequence[Path]) -> str:
     """Ask whether a column of the first table has another name in the tables that lack it; "" if it cannot
     be one of their columns."""
+    if is_named_id(name):  # no feature, whose name a spec could give
+        return ""
     own = [path for path in paths if path not in lacking[name]]
     others = [other for other, lack in lacking.items() if [*lack] == own]
     if paths[0] not in own or not others:

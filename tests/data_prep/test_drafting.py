@@ -526,4 +526,11 @@ def test_a_column_that_another_table_calls_otherwise_is_asked_for(tmp_path: Path
     (tmp_path / "all.toml").write_text(spec)
     own = 'glucose = { kind = "numeric", rename = "glukose" }'
     (tmp_path / "b.toml").write_text(spec.replace('glucose = "numeric"', own))
+    for name in "ac":
+        (tmp_path / f"{name}.toml").write_text(spec)
+    run("draft", *tables, "--label", "ill", "--out", tmp_path / "ill.toml")
+    with pytest.raises(
+        InputError, match=r"^--label il: is no such column in any .* mean 'ill'\? there are ill"
+    ):
+        run("draft", *tables, "--label", "il", "--out", tmp_path / "il.toml")
     run("sites", *tables, "--spec", tmp_path / "all.toml", "--out", tmp_path / "out")
