@@ -17,6 +17,7 @@ from data_prep.tables.site_specs import (
     OwnSpecs,
     SiteSpec,
     group_of_others,
+    not_stated,
     read_by,
     shared_names,
     site_specs,
@@ -146,6 +147,7 @@ def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = No
     texts = {way: "\n".join([*lines, *way.written(), *columns]) for way in {*plain.values(), notation}}
     others = {path: way for path, way in plain.items() if way != notation}
     told = [*_told([*guesses.values()], of_label), *_events(learned, tallies), *lacking]
+    told += not_stated(features, own, tallies)
     parted = [] if group or not apart else not_in_common(paths, specs, beside)
     told += [*parted, *kept_whole(guesses, group), *_marked(tallies), *read_by(beside)]
     told += _apart(others) if others else _written(tallies, notation) if not beside else []
