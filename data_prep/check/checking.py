@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,9 +19,10 @@ from data_prep.check.groups import parted, unseen as unseen_groups
 from data_prep.model import all_seen, doubts, ids_told, release, row_bytes, units_told, unseen
 from data_prep.write import AGREED, PIECE
 from mpifl.common import ShardError, visible
-from mpifl.data import Column, Features, Inputs, Ragged, flat, label_counts
+from mpifl.data import Column, Features, Inputs, Ragged, Targets, flat, label_counts
 from mpifl.data.shards import (
     FederationSpec,
+    Provenance,
     Shard,
     ShardEntry,
     Split,
@@ -50,8 +51,9 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     Every shard is held against its entry: size, sha256, format, shape, dtype, label range, label counts,
     finite targets. It is read once for NaN and infinite features, and for examples that occur more than once,
     in a silo or in several. That is a fault where one is trained on (train, public) and held out (valid,
-    test), a warning elsewhere. So is a group in two splits or at two silos, where shards say whose examples
-    are. Memory holds 16 bytes an example.
+    test), a warning elsewhere, and of short ends of longer texts: two texts may well end alike. A fault is
+    also a group in two splits or at two silos, where shards say whose examples are. Memory holds 17 bytes an
+    example.
 
     Args:
         duplicated: Look for duplicates.
@@ -102,8 +104,9 @@ def _check_shard(
         yield CheckFinding(entry.file, missing, str(error).removeprefix(f"{path}: "))
         return
     yield from _check_labels(shard, entry, spec)
+    ends = dict[str, np.ndarray]()
     try:
-        provenance_of(folder, entry)
+        ends = _ends_of_texts(shard, provenance_of(folder, entry), spec)
     except ShardError as error:
         yield CheckFinding(entry.file, "rows", str(error).removeprefix(f"{path}: "))
     for name, split in shard.splits.items():
@@ -111,9 +114,28 @@ def _check_shard(
         for start, piece in _pieces(split):
             finite(start, *(array for path, array in piece.items() if path[0] == "x"))
             if hashes is not None:
-                hashes.add(entry.file, name, *piece.values())
+                of = ends[name][start : start + len(next(iter(piece.values())))] if name in ends else None
+                hashes.add(entry.file, name, *piece.values(), ends=of)
         if finite.bad:
             yield CheckFinding(entry.file, "not finite", finite.what(name))
+
+
+def _ends_of_texts(
+    shard: Shard, given: Mapping[str, Provenance], spec: FederationSpec
+) -> dict[str, np.ndarray]:
+    """Return which examples are the last sequence of a text that has several in the shard, and shorter than a
+    sequence may be: by split, bool [n]."""
+    aim = spec.targets
+    rows = {split: one.rows for split, one in given.items() if one.rows is not None}
+    if not isinstance(aim, Targets) or aim.ignore is None or len(aim.shape) != 1 or not rows:
+        return {}
+    texts, counts = np.unique(np.concatenate([*rows.values()]), return_counts=True)
+    found = {}
+    for split, of in rows.items():
+        y = shard[split].arrays["y"]
+        short = y.lengths < aim.shape[0] if isinstance(y, Ragged) else y[:, -1] == aim.ignore
+        found[split] = short & np.isin(of, texts[counts > 1])
+    return found
 
 
 def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iterator[CheckFinding]:

@@ -32,9 +32,10 @@ class Hashes:
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self._arrays: list[np.ndarray] = []
+        self._ends: list[np.ndarray] = []
         self._length = 0
 
-    def add(self, file: str, split: str, *arrays: Column) -> None:
+    def add(self, file: str, split: str, *arrays: Column, ends: np.ndarray | None = None) -> None:
         """Hash the rows of a piece [m, ...] and their targets [m, ...]; those of a split follow one another.
 
         It is Python's own hash of bytes (SipHash, 64 bits, other values in every process): of 30 million
@@ -47,12 +48,17 @@ class Hashes:
         hashes += [_hashes_of_ragged(part) for part in arrays if isinstance(part, Ragged)]
         found = hashes[0] if len(hashes) == 1 else _hashes(hashes)
         self._arrays.append(found)
+        self._ends.append(np.zeros(len(found), bool) if ends is None else ends)
         self._length += len(found)
 
     def whole(self) -> np.ndarray:
         """Return all hashes, int64."""
         self._arrays = [np.concatenate(self._arrays)] if self._arrays else [np.zeros(0, np.int64)]
         return self._arrays[0]
+
+    def ends(self) -> np.ndarray:
+        """Return which examples are short ends of longer texts, bool."""
+        return np.concatenate(self._ends) if self._ends else np.zeros(0, bool)
 
     def held(self) -> np.ndarray:
         """Return which examples are held out, bool."""
@@ -95,15 +101,18 @@ class Equal(NamedTuple):
 def duplicates(hashes: Hashes) -> Iterator[Equal]:
     """Yield what is trained on and held out, too, then what else is twice;
     first what one shard has by itself."""
-    leaks, copies = _pairs(hashes)
-    for (file, other), (count, first, second) in _sorted(found := _by_files(hashes, leaks)):
-        what = f"{_examples(count)} trained on here {'is' if count == 1 else 'are'} held out"
-        where = "too, first" if file == other else f"in {other}, first"
-        yield Equal(file, f"{what} {where} {first} = {second}{' there' * (file != other)}", True)
-    yield from _rest(found, leak=True)
+    leaks, ends, copies = _pairs(hashes)
+    for pairs, noun, leak in ((leaks, "example", True), (ends, "short end of longer texts", False)):
+        for (file, other), (count, first, second) in _sorted(found := _by_files(hashes, pairs)):
+            what = f"{_many(count, noun)} trained on here {'is' if count == 1 else 'are'} held out"
+            where = "too, first" if file == other else f"in {other}, first"
+            yield Equal(file, f"{what} {where} {first} = {second}{' there' * (file != other)}", leak)
+        yield from _rest(found, leak=leak)
     for (file, other), (count, first, second) in _sorted(found := _by_files(hashes, copies)):
         twice = "more than once, first" if file == other else f"also in {other}, first"
-        yield Equal(file, f"{_examples(count)} {twice} {first} = {second}{' there' * (file != other)}", False)
+        yield Equal(
+            file, f"{_many(count, 'example')} {twice} {first} = {second}{' there' * (file != other)}", False
+        )
     yield from _rest(found, leak=False)
 
 
@@ -132,12 +141,13 @@ Twins = dict[tuple[str, str], tuple[int, str, str]]
 and where the first such example stands."""
 
 
-def _pairs(hashes: Hashes) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(hashes: Hashes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Hold equal examples against each other, by their positions.
 
     Returns:
-        For every held-out example that is trained on, too: the first that trains, and it [n, 2]. For every
-        other that occurred before: the one before it, and it [m, 2].
+        For every held-out example that is trained on, too: the first that trains, and it [n, 2]. The same of
+        short ends of longer texts, which are not among these. For every other that occurred before: the one
+        before it, and it [m, 2].
     """
     values, held = hashes.whole(), hashes.held()
     order = np.lexsort((held, values))  # of equal ones those that train come first
@@ -145,9 +155,14 @@ def _pairs(hashes: Hashes) -> tuple[np.ndarray, np.ndarray]:
     first = order[np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))]
     leak = held[order] & ~held[first]
     before = np.concatenate([order[:1], order[:-1]])
-    pairs = np.stack([first, order], axis=1)[leak], np.stack([before, order], axis=1)[again & ~leak]
-    of_first, of_others = (found[np.argsort(found[:, 0], kind="stable")] for found in pairs)
-    return of_first, of_others
+    short, with_first = hashes.ends()[order], np.stack([first, order], axis=1)
+    pairs = (
+        with_first[leak & ~short],
+        with_first[leak & short],
+        np.stack([before, order], axis=1)[again & ~leak],
+    )
+    leaks, ends, copies = (found[np.argsort(found[:, 0], kind="stable")] for found in pairs)
+    return leaks, ends, copies
 
 
 def _by_files(hashes: Hashes, pairs: np.ndarray) -> Twins:
@@ -167,5 +182,6 @@ def _by_files(hashes: Hashes, pairs: np.ndarray) -> Twins:
     return found
 
 
-def _examples(count: int) -> str:
-    return f"{count:,} example{'s' * (count > 1)}"
+def _many(count: int, noun: str) -> str:
+    first, of, rest = noun.partition(" of ")
+    return f"{count:,} {first}{'s' * (count > 1)}{of}{rest}"

@@ -144,6 +144,7 @@ def assemble(folder: Path) -> FederationSpec:
     if (folder / "federation.json").exists():
         known, found = read_spec(folder / "federation.json"), {path: read_spec(path) for path in paths}
         there = [entry.silo for entry in known.silos]
+        _check_taken(known, found)
         if new := {path: one for path, one in found.items() if one.silos and one.silos[0].silo not in there}:
             return _joined(folder, known, new)
         if cut := [one for one in sorted(folder.glob("silo_*.h5")) if not one.with_suffix(".json").exists()]:
@@ -177,6 +178,16 @@ def assemble(folder: Path) -> FederationSpec:
     update["source"] = {key: value for key, value in source.items() if value is not None}
     whole = first.model_copy(update=update)
     return describe(folder / "federation.json", whole)
+
+
+def _check_taken(known: FederationSpec, found: Mapping[Path, FederationSpec]) -> None:
+    """Refuse a site's entry whose number another silo of the federation has."""
+    free = max((one.silo or 0 for one in known.silos), default=-1) + 1
+    entries = {one.silo: one for one in known.silos}
+    for path, own in ((path, one) for path, spec in found.items() for one in spec.silos):
+        if own.silo in entries and own.sha256 != entries[own.silo].sha256:
+            what = f"is of silo {own.silo}, which is {entries[own.silo].name} in federation.json already"
+            raise InputError(f"{path}: {what}; import it again with another number, as --silo {free}")
 
 
 def _joined(folder: Path, known: FederationSpec, new: Mapping[Path, FederationSpec]) -> FederationSpec:

@@ -18,11 +18,13 @@ from data_prep.site.agreement import assemble, new_spec, spec_of_table
 from data_prep.site.site import Site, import_site
 from data_prep.sources import kept_words
 from data_prep.tables import (
+    PARTED,
     SiteTable,
     check_label,
     is_table,
     kind_of,
     names_in,
+    persons_in,
     pooled,
     read_spec,
     spec_beside,
@@ -147,7 +149,7 @@ def _agree(path: Path, table: Path, name: str) -> FederationSpec:
 
 
 def shared_groups(tables: Mapping[str, SiteTable], group: str | None) -> list[str]:
-    """Return a line about groups with rows at two sites; nothing where no column says whose a row is.
+    """Return lines about sites without a group, and about groups with rows at two sites.
 
     Args:
         tables: The tables by the sites' names.
@@ -157,11 +159,12 @@ def shared_groups(tables: Mapping[str, SiteTable], group: str | None) -> list[st
         InputError: a table lacks the column.
     """
     of = {site: group or one.spec.group for site, one in tables.items()}
+    said = _unkept(tables, of)
     found = {site: names_in(tables[site], name) for site, name in of.items() if name is not None}
     pairs = Counter({(a, b): len(found[a] & found[b]) for a, b in combinations(found, 2)})
     ((first, second), most), *_ = pairs.most_common(1) or [(("", ""), 0)]
     if not most:
-        return []
+        return said
     times = Counter(name for names in found.values() for name in names)
     count, column = sum(1 for often in times.values() if often > 1), of[first]
     what = f"{count:,} group{'s' if count > 1 else ''} of {column} {'have' if count > 1 else 'has'} rows at"
@@ -169,4 +172,21 @@ def shared_groups(tables: Mapping[str, SiteTable], group: str | None) -> list[st
     remedy = (
         "if these are the same persons, keep each at one site: else one site trains on whom another tests"
     )
-    return [f"{where}; {remedy}. Numbers that each site gave for itself mean nothing"]
+    return [*said, f"{where}; {remedy}. Numbers that each site gave for itself mean nothing"]
+
+
+def _unkept(tables: Mapping[str, SiteTable], of: Mapping[str, str | None]) -> list[str]:
+    """Say at which sites nothing keeps the rows of a person together, though a column there or the spec of
+    another site says whose a row is."""
+    said = []
+    for site, one in tables.items():
+        if of[site] is not None:
+            continue
+        if column := persons_in(one):
+            what = f"{site}: {column} says whose a row is, and its spec names no group"
+            said.append(f"{what}: {PARTED}; say group = '{column}' in it")
+        elif named := {other: group for other, group in of.items() if group is not None}:
+            other, group = next(iter(named.items()))
+            what = f"{site}: its spec names no group, as that of {other} does ({group})"
+            said.append(f"{what}; if a person has several rows there, {PARTED}")
+    return said

@@ -302,5 +302,10 @@ def _check(site: Site, shares: Shares, out: Path) -> None:
     if site.silo is not None and not 0 <= site.silo < 1 << 31:
         raise InputError(f"--silo: {site.silo} given; silos are numbered 0, 1, 2, ...")
     for path in (out / f"{site.stem}.h5", out / f"{site.stem}.json"):
-        if os.path.lexists(path):
+        if os.path.lexists(path) and site.silo is None:
             raise InputError(f"--out: {path} exists; remove it or name another folder")
+        if os.path.lexists(path):
+            to_do = (
+                "give the number that the sites agreed on for this one, or remove the file to import it anew"
+            )
+            raise InputError(f"--silo {site.silo}: is taken, by {path}; {to_do}")

@@ -77,9 +77,19 @@ def read_masked(
         f"masks={masks.name}/**": digest_of(masks, drawn),
     }
     more |= {"targets": aim.targets, **manner.told(images, form)}
-    more |= noted_as(masks=pixels.told(len(drawn)), groups=owners.doubt(images), colours=mixed)
+    sizes = _resized(drawn, form) if manner.size is not None else ""
+    more |= noted_as(masks=pixels.told(len(drawn)), sizes=sizes, groups=owners.doubt(images), colours=mixed)
     more |= called(folder, own, *tested) | owners.of(own, tested[0] if tested else (), more.get("silo"))
     return Dataset(str(folder), x, aim.fitted(y), aim.classes, files, test=test, **more)
+
+
+def _resized(masks: Sequence[Path], form: Form) -> str:
+    """Say how many masks have another size than they are brought to; "" if none has."""
+    size = form.height, form.width
+    if not (count := sum(form_of(mask)[1:3] != size for mask in masks)):
+        return ""
+    what = f"{count:,} of {len(masks):,} masks are resized to {form.width}x{form.height}"
+    return f"{what}: Dice and other scores are of masks of this size, and not of their own"
 
 
 def _parts(folder: Path, masks: Path) -> tuple[str, ...]:

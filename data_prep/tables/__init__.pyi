@@ -24,6 +24,7 @@ from .files import (
     size_of_array as size_of_array,
     spec_beside as spec_beside,
 )
+from .persons import PARTED as PARTED, persons_in as persons_in
 from .pooled_tables import (
     SiteTable as SiteTable,
     label_moments as label_moments,

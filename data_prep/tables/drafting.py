@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 from data_prep.tables.files import kind_of, parts_of, separated, spec_beside
 from data_prep.tables.guessing import Guess, classes_of, counted_classes, guessed, quoted
 from data_prep.tables.label import TAKES
+from data_prep.tables.persons import grouped, kept_whole, not_in_common, of_persons
 from data_prep.tables.site_specs import (
     OwnSpecs,
     SiteSpec,
     group_of_others,
+    not_stated,
     read_by,
     shared_names,
     site_specs,
@@ -29,8 +31,6 @@ from data_prep.tables.values import (
     PLAIN,
     Notation,
     Tally,
-    is_named_id,
-    is_of_persons,
     listed,
     number,
     ordered,
@@ -138,7 +138,7 @@ def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = No
         name: stated_guess(name, own) or guessed(name, tallies[name], stated=apart) for name in features
     }
     of_label = _of_label(learned, tallies, own, apart)
-    group = learned.group or _of_persons(guesses)
+    group = learned.group or of_persons(guesses)
     unread = {path: spec for path, spec in zip(paths, specs, strict=True) if path not in beside}
     lines = _general(paths, rows, learned, of_label, group, unread)
     columns = ["", "[features]", *(guess.line for guess in guesses.values()), ""]
@@ -147,7 +147,9 @@ def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = No
     texts = {way: "\n".join([*lines, *way.written(), *columns]) for way in {*plain.values(), notation}}
     others = {path: way for path, way in plain.items() if way != notation}
     told = [*_told([*guesses.values()], of_label), *_events(learned, tallies), *lacking]
-    told += [*_whole(guesses, group), *_marked(tallies), *read_by(beside)]
+    told += not_stated(features, own, tallies)
+    parted = [] if group or not apart else not_in_common(paths, specs, beside)
+    told += [*parted, *kept_whole(guesses, group), *_marked(tallies), *read_by(beside)]
     told += _apart(others) if others else _written(tallies, notation) if not beside else []
     counts = counted_classes(tallies[learned.columns[0]], stated_classes(own)) if of_label else {}
     return Drafted(texts[notation], told, counts, {path: texts[way] for path, way in others.items()}, beside)
@@ -167,7 +169,7 @@ def _general(
         f"# It is guessed from all {rows:,} rows: read it through.",
         *learned.written(),
         *(guess.line for guess in of_label if guess.line),
-        *_grouped(group),
+        *grouped(group),
         f"missing = [{', '.join(map(quoted, MISSING))}]",
         standardised(paths),
         *_delimited(specs),
@@ -249,28 +251,6 @@ def _check_first(path: Path, tallies: Mapping[str, Tally]) -> None:
         if alone:
             what = f"{name} is {tally.first}, and a number in every other row"
             raise InputError(f"{path}: {what}: a line of names; leave --names out, or remove the line")
-
-
-def _of_persons(guesses: Mapping[str, Guess]) -> str | None:
-    """Return the first id of a person that several rows share; one that its name calls an id."""
-    repeated = [name for name, guess in guesses.items() if guess.repeats and is_named_id(name)]
-    return next(filter(is_of_persons, repeated), None)
-
-
-def _grouped(group: str | None) -> list[str]:
-    """Return the lines that say whose a row is: shards keep it, and predictions name it."""
-    if not group:
-        return []
-    whole = f"group = {quoted(group)}  # rows of one stay together, in one split of one silo"
-    return [f"id = {quoted(group)}  # shards keep it, and predictions name it", whole]
-
-
-def _whole(guesses: Mapping[str, Guess], group: str | None) -> list[str]:
-    """Say which rows stay together, and which others may have to."""
-    if group:
-        return [f"group: {group}, whose rows stay together; remove it if they are not one person's"]
-    others = [name for name, guess in guesses.items() if guess.repeats]
-    return [f"repeated: {name}; say group = {quoted(name)} if its rows are one person's" for name in others]
 
 
 def _features(paths: Sequence[Path], learned: Learned, names: Sequence[str]) -> list[str]:

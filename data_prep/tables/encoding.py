@@ -12,6 +12,7 @@ import numpy as np
 from data_prep.tables.afar import Afar
 from data_prep.tables.columns import MISSING_LEVEL, columns_of
 from data_prep.tables.files import Kept
+from data_prep.tables.filled import Filled
 from data_prep.tables.label import known
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import Survey, is_needed, numbers, survey
@@ -101,9 +102,9 @@ class Encoder:
             yield Encoded(x, labels, silos, ids, groups, **more)
         rounding.check(str(path), self._remedies())
 
-    def look_through(self) -> Afar:
-        """Look through the table for a value that is missing, of which the spec says nothing, and for values
-        far from those of the training; return the latter.
+    def look_through(self) -> list[str]:
+        """Look through the table for a value that is missing, of which the spec says nothing. Return lines
+        about values far from those of the training, and about those that are filled in.
 
         Raises:
             InputError: a value is missing.
@@ -112,7 +113,10 @@ class Encoder:
         numeric = {name: one for name, one in self.spec.features.items() if one.kind == "numeric"}
         moments = {name: (one.mean, one.deviation) for name, one in numeric.items()
                  if one.mean is not None and one.deviation is not None}  # fmt: skip
-        afar = Afar(moments, "--spec takes a spec with the column's factor")
+        afar, filled = (
+            Afar(moments, "--spec takes a spec with the column's factor"),
+            Filled(self.spec.features),
+        )
         for piece in self._kept.first(Gaps()):
             for name in unsaid:
                 if (texts := piece.columns[name]).lacking:
@@ -121,7 +125,8 @@ class Encoder:
                     raise InputError(f"{row}: {name} {what}; fill it in, or leave the row out")
             for name in moments:
                 afar.look(name, numbers(piece, name, numeric[name]))
-        return afar
+            filled.look(piece)
+        return [*([far] if (far := afar.told()) else []), *filled.told()]
 
     @property
     def record(self) -> dict[str, Any] | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from data_prep.tables.files import kind_of, pieces
 from data_prep.tables.label import Label
@@ -46,8 +49,9 @@ def pooled(sites: Mapping[str, SiteTable], files: Sequence[str]) -> Pooled:
     return Pooled({name: one.moments for name, one in found.items()}, specs)
 
 
-def names_in(table: SiteTable, column: str) -> set[str]:
-    """Return the different values of one column of a table, which alone is read; missing ones do not count.
+def names_in(table: SiteTable, column: str) -> Counter[str]:
+    """Return how often each value of one column of a table occurs; it alone is read. Missing ones do not
+    count.
 
     Raises:
         InputError: the table has no such column.
@@ -55,7 +59,12 @@ def names_in(table: SiteTable, column: str) -> set[str]:
     told = {"features": {}, "label": Label(kind="none"), "names": table.spec.names, "group": column}
     told |= dict.fromkeys(("silo", "id", "order", "held_out"))
     read = pieces(kind_of(table.path), table.path, table.spec.model_copy(update=told))
-    return {name for piece in read for name in piece.columns[column].different[0] if name is not None}
+    found: Counter[str] = Counter()
+    for piece in read:
+        names, codes = piece.columns[column].different
+        for name, times in zip(names, np.bincount(codes[codes >= 0], minlength=len(names)), strict=True):
+            found[name] += int(times)
+    return found
 
 
 def label_moments(

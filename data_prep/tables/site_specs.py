@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +11,13 @@ from data_prep.tables.files import header_of, kind_of, names_of_parquet, parts_o
 from data_prep.tables.guessing import Guess, key_of, quoted
 from data_prep.tables.spec import TableSpec, read_spec
 from data_prep.tables.table_column import Column
-from data_prep.tables.values import MISSING, is_named_id, is_of_persons
-from mpifl.common import InputError, did_you_mean
+from data_prep.tables.values import MISSING, Tally, is_named_id, is_of_persons
+from mpifl.common import InputError, choices, did_you_mean
 
 OF_FILE = ("rename", "factor")
 """What a spec says of a column in its own site's file alone."""
+MOST_NAMED = 5
+"""Levels in a line."""
 NOTATION = ("encoding", "delimiter", "decimal", "thousands", "missing", "names", "comment")
 
 
@@ -81,7 +83,20 @@ def site_specs(
             named = {name: getattr(spec, key) for key, name in others.items() if name}
             called = {**dict(zip(columns, spec.label.read, strict=True)), **named}
             found[path] = SiteSpec(file, spec, {name: own for name, own in called.items() if own})
+    if found and len(found) == len(paths):  # else a table without a spec must have these columns
+        own = [one.spec for one in found.values()]
+        for name in columns:
+            _check_called("--label", name, {one for spec in own for one in spec.label.read})
+        if silo := others.get("silo"):
+            _check_called("silo", silo, {spec.silo for spec in own if spec.silo})
     return found
+
+
+def _check_called(what: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name of a column that no site's own spec has: it is probably misspelled."""
+    if name not in known:
+        said = f"{what} {name}: is no such column in any spec beside the tables"
+        raise InputError(f"{said}; {choices(name, sorted(known))}")
 
 
 def _check_label(path: Path, file: Path, spec: TableSpec, kind: str, columns: Sequence[str]) -> None:
@@ -121,6 +136,26 @@ def stated_guess(name: str, own: Iterable[SiteSpec]) -> Guess | None:
     told = column.model_dump(mode="json", exclude_none=True, exclude_defaults=True, exclude={*OF_FILE})
     value = ", ".join(f"{key} = {json.dumps(one, ensure_ascii=False)}" for key, one in told.items())
     return Guess(f"{key_of(name)} = {{ {value} }}")
+
+
+def not_stated(names: Iterable[str], own: Iterable[SiteSpec], tallies: Mapping[str, Tally]) -> list[str]:
+    """Say what tables have in a column of which a site's own spec speaks for all, and it does not take."""
+    said, specs = [], [*own]
+    for name in names:
+        one = next((one for one in specs if name in one.spec.features), None)
+        if one is None or stated_guess(name, [one]) is None:
+            continue
+        column, tally = one.spec.features[name], tallies[name]
+        known = {text for level in column.levels or () for text in level}
+        if other := [repr(text) for text in tally.texts if text not in known] if column.levels else []:
+            shown = ", ".join(other[:MOST_NAMED]) + ", ..." * (len(other) > MOST_NAMED)
+            said.append(f"levels: {name} has {shown}, which {one.path.name} does not list; add it there")
+        if tally.gaps and column.missing is None:
+            to_do = f"say missing there, as missing = {quoted('mean' if column.counted else 'level')}"
+            said.append(
+                f"gaps: {name} lacks values in {tally.gaps:,} rows, and {one.path.name} refuses them; {to_do}"
+            )
+    return said
 
 
 def stated_classes(own: Iterable[SiteSpec]) -> tuple[tuple[str, ...], ...]:
@@ -167,6 +202,8 @@ def _names(paths: Sequence[Path]) -> str:
 def _renamed(name: str, lacking: Mapping[str, Sequence[Path]], paths: Sequence[Path]) -> str:
     """Ask whether a column of the first table has another name in the tables that lack it; "" if it cannot
     be one of their columns."""
+    if is_named_id(name):  # no feature, whose name a spec could give
+        return ""
     own = [path for path in paths if path not in lacking[name]]
     others = [other for other, lack in lacking.items() if [*lack] == own]
     if paths[0] not in own or not others:

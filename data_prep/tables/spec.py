@@ -77,6 +77,8 @@ class TableSpec(Strict):
     @field_validator("label", mode="before")
     @classmethod
     def _column_alone(cls, label: Any) -> Any:
+        if inside := [key for key in ("classes", "threshold") if isinstance(label, dict) and key in label]:
+            raise ValueError(f"{inside[0]} stands beside label, on a line of its own, and not in it")
         return {"column": label} if isinstance(label, str) else label
 
     @field_validator("features", mode="before")

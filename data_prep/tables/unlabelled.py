@@ -51,14 +51,15 @@ class UnlabelledTable:
         self._told += [f"{said}: {', '.join(unread[:MOST_NAMED])}{more}"] if unread else []
 
     def told(self) -> Iterator[str]:
-        """Yield lines about ids that are not there, columns that are not read, and those far from known ones.
+        """Yield lines about ids that are not there, columns that are not read, those far from known ones, and
+        values that are filled in.
 
         Raises:
             InputError: a row lacks a value that the model needs, or has no number where one must be.
         """
         yield from self._told
-        if (far := self._encoder.look_through().told()) is not None:
-            yield f"warning: {self._path}: {far}"
+        for line in self._encoder.look_through():
+            yield f"warning: {self._path}: {line}"
 
     def read(self) -> Iterator[Encoded]:
         """Yield all rows as numbers, piece by piece, once `told` has looked through them.

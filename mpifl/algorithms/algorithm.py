@@ -60,6 +60,8 @@ class Algorithm(BaseModel, ABC):
     """How a silo's training differs from the server's plain training for `fltrust`; "" if it does not."""
     varied: ClassVar[bool] = False
     """Whether silos may send different vectors, such as silos with different architectures."""
+    seedless: ClassVar[bool] = False
+    """Whether its model is the same for every seed of the job."""
     timed: ClassVar[bool] = False
     """Whether its rounds are asynchronous, which needs the job's `[clock]`."""
     scored_at_silos: ClassVar[bool] = True

@@ -21,6 +21,7 @@ from mpifl.silo.steps import (
     EVALUATION_BATCH,
     OPTIMIZERS,
     Batch,
+    Constant,
     Correction,
     Counted,
     Enough,
@@ -29,6 +30,7 @@ from mpifl.silo.steps import (
     LocalTraining,
     Loss,
     Method,
+    Proximal,
     Training,
     Trains,
     training_loop,
@@ -154,6 +156,8 @@ class Silo(Lent):
             statistics: The running statistics to start from; by default the server's.
             enough: Tells whether the training may end before the settings end it.
         """
+        if isinstance(correct, Constant | Proximal):
+            correct.check(len(self.model.trained))
         self._begin_pass(statistics)
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:

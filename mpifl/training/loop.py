@@ -17,15 +17,18 @@ from mpifl.common.machine import accelerators, signals
 from mpifl.exchange import Federation
 from mpifl.report.observers import Progress, Record, observers, stopped_early
 from mpifl.run.folder import (
+    FROZEN,
     OWN,
     Claim,
     amend_metrics,
+    check_frozen,
     checkpoint,
     claim,
     describe,
     kept_of,
     note_lost,
     read_metrics,
+    sha256_of_frozen,
     told_round,
     trim_metrics,
     write_environment,
@@ -262,7 +265,10 @@ def _given_up(t: RunTraining, what: str, lost: RoundLost) -> RoundLost:
 def _describe_run(
     t: RunTraining, progress: Progress, claimed: Claim, ranks: dict[str, dict[str, str]]
 ) -> None:
-    """Write the run's environment into its folder, and tell the observers that the run begins."""
+    """Write the run's environment into its folder, and tell the observers that the run begins. Raise
+    InputError if a resumed run has other frozen weights than before."""
+    frozen = sha256_of_frozen(t.server.model.module) if t.job.model.save == "trained" else ""
+    check_frozen(frozen, t.out, str(t.out))
     done = progress.round - (not progress.reported)
     of_an_end = () if progress.finished(t.job, t.metric) else ("model_round", "answers")
     trim_metrics(t.out, done, of_an_end)
@@ -271,6 +277,7 @@ def _describe_run(
     more["metrics"] = [info.model_dump() for info in t.algorithm.task.infos.values()]
     more |= {"resumed_after_round": done, "own_models": t.algorithm.own_models, **kept_of(t.spec)}
     more["code"] = code_of(t.job.plugins.values())
+    more |= {FROZEN: frozen} if frozen else {}
     more |= told_once({*more, *OWN}, t.wings, lambda wing: wing.environment(), "of the run's environment")
     changes = [f"{change} after round {done}" for change in claimed.changes]
     write_environment(t.out, changes, **more)

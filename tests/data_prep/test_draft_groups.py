@@ -83,3 +83,40 @@ def test_numbers_that_repeat_though_far_apart_are_told_of(tmp_path, what, capsys
     assert list(spec.features) == ["nhs", "age"]
     assert ("kept: nhs, " in told and "far apart and yet repeated" in told) == odd
     assert ("remove it if it is an id" in told) == odd
+
+
+def test_ids_of_persons_that_tables_of_sites_call_otherwise_or_lack_are_told(tmp_path, capsys):
+    ids, tables = np.random.default_rng(1).permutation(np.repeat(np.arange(40), 5)), []
+    for site, column in (("hill", "patient_id"), ("lake", "pid"), ("wood", "height")):
+        tables.append(visits(tmp_path, column, ids).rename(tmp_path / f"{site}.csv"))
+    out, asked = tmp_path / "all.toml", ["--label", "outcome", "--out", tmp_path / "all.toml", "--force"]
+    assert command("draft", *tables[:2], *asked) == 0
+    told = capsys.readouterr().out
+    assert (
+        "warning: no column that all tables have says whose a row is: patient_id of hill.csv and pid" in told
+    )
+    assert "trained on and tested. Write" in told
+    assert 'hill.toml with group = "patient_id" and lake.toml with group = "pid"' in told
+    assert "rename" not in told, "an id is no feature"
+    cut = ["sites", *tables, "--spec", out, "--test", 0.25, "--out"]
+    assert command(*cut, tmp_path / "parted") == 0
+    lost = "hill: patient_id says whose a row is, and its spec names no group: rows of one person may be both"
+    assert f"warning: {lost} trained on and tested; say group = 'patient_id' in it" in capsys.readouterr().err
+    for site, column in (("hill", "patient_id"), ("lake", "pid")):
+        (tmp_path / f"{site}.toml").write_text(f'group = "{column}"\n{out.read_text()}')
+    assert command(*cut, tmp_path / "whole") == 0
+    silos = read_federation(tmp_path / "whole").silos
+    assert [one.groups and sum(one.groups.values()) for one in silos] == [40, 40, None]
+    told = capsys.readouterr().err
+    assert "wood: its spec names no group, as that of hill does (patient_id); if a person has several" in told
+    assert "names no group: " not in told
+    assert command("draft", *tables, *asked) == 0
+    told = capsys.readouterr().out
+    assert "warning: wood.csv: no column says whose a row is, as group does in specs beside others" in told
+    assert "no column that all tables have" not in told
+    for site in ("hill", "lake"):
+        (tmp_path / f"{site}.toml").unlink()
+    (tmp_path / "lake.csv").write_text((tmp_path / "hill.csv").read_text())
+    assert command("draft", *tables[:2], *asked) == 0
+    assert "warning" not in capsys.readouterr().out
+    assert read_spec(out).group == "patient_id"

@@ -526,4 +526,32 @@ def test_a_column_that_another_table_calls_otherwise_is_asked_for(tmp_path: Path
     (tmp_path / "all.toml").write_text(spec)
     own = 'glucose = { kind = "numeric", rename = "glukose" }'
     (tmp_path / "b.toml").write_text(spec.replace('glucose = "numeric"', own))
+    for name in "ac":
+        (tmp_path / f"{name}.toml").write_text(spec)
+    run("draft", *tables, "--label", "ill", "--out", tmp_path / "ill.toml")
+    with pytest.raises(
+        InputError, match=r"^--label il: is no such column in any .* mean 'ill'\? there are ill"
+    ):
+        run("draft", *tables, "--label", "il", "--out", tmp_path / "il.toml")
     run("sites", *tables, "--spec", tmp_path / "all.toml", "--out", tmp_path / "out")
+
+
+def test_what_a_sites_own_spec_does_not_say_of_other_tables_is_told(tmp_path: Path) -> None:
+    for name, wards in (("a", "xy"), ("b", "x")):
+        rows = [
+            f"{30 + n % 7 if n != 5 or name == 'b' else ''},{wards[n % len(wards)]},{n % 2}"
+            for n in range(20)
+        ]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["age,ward,ill", *rows]) + "\n")
+    own = 'label = { column = "ill", classes = ["0", "1"] }\n[features]\nage = "numeric"\n'
+    (tmp_path / "b.toml").write_text(f'{own}ward = {{ kind = "categorical", levels = ["x"] }}\n')
+    words = "draft", tmp_path / "a.csv", tmp_path / "b.csv", "--label", "ill", "--out", tmp_path / "all.toml"
+    with pytest.raises(
+        InputError, match=r"b.toml: label: .*classes stands beside label, on a line of its own"
+    ):
+        run(*words)
+    (tmp_path / "b.toml").write_text((tmp_path / "b.toml").read_text().replace(', classes = ["0", "1"]', ""))
+    told = run(*words).splitlines()
+    assert "levels: ward has 'y', which b.toml does not list; add it there" in told
+    gaps = "gaps: age lacks values in 1 rows, and b.toml refuses them; say missing there, as missing"
+    assert f'{gaps} = "mean"' in told

@@ -162,12 +162,23 @@ def test_what_is_there_is_never_overwritten(tmp_path, spec, capsys):
     assert bring(tmp_path, spec, X, Y, 0) == 0
     before = (tmp_path / "out" / "silo_0000.h5").read_bytes()
     assert bring(tmp_path, spec, X + 1, Y, 0) == 2
-    assert "silo_0000.h5 exists; remove it or name another folder" in capsys.readouterr().err
+    said = (
+        f"--silo 0: is taken, by {tmp_path / 'out' / 'silo_0000.h5'}; give the number that the sites agreed"
+    )
+    assert said in capsys.readouterr().err
     assert bring(tmp_path, spec, X + 1, Y, 1) == 0
     assert (tmp_path / "out" / "silo_0000.h5").read_bytes() == before
     assert command("assemble", tmp_path / "out") == 0
     assert command("assemble", tmp_path / "out") == 2
     assert "has a federation.json already" in capsys.readouterr().err
+    mine, kept = tmp_path / "out" / "silo_0001.json", (tmp_path / "out" / "silo_0001.json").read_text()
+    other = json.loads(kept)
+    other["silos"][0]["sha256"] = "0" * 64
+    mine.write_text(json.dumps(other))
+    assert command("assemble", tmp_path / "out") == 2
+    said = f"{mine}: is of silo 1, which is silo 1 in federation.json already; import it again with another"
+    assert f"{said} number, as --silo 2" in capsys.readouterr().err
+    mine.write_text(kept)
     (tmp_path / "out" / "silo_0001.json").rename(tmp_path / "entry")  # as `partition` leaves a folder
     assert command("assemble", tmp_path / "out") == 2
     whole = "is a federation already, and no site's entry goes with silo_0001.h5; train on it as it is, or"

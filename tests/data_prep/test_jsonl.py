@@ -305,3 +305,23 @@ def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match=r"needs tokenizers; pip install 'mpifl\[text\]'"):
         find_source("jsonl", [f"tokenizer={tmp_path}"])(write(tmp_path), 0)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_texts_that_end_alike_are_no_leak_and_whole_texts_are(tmp_path, capsys, ragged):
+    more, texts = ["--ragged"] if ragged else [], [f"{n:08}" for n in range(40)]
+    words = "--scheme", "iid", "--silos", 1, "--test", 0.3, *more
+    same_end = partition(
+        write(tmp_path, [{"text": f"{one} bye"} for one in texts]), tmp_path / "ends", *words
+    )
+    capsys.readouterr()
+    run("check", same_end, "--json")
+    told = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["severity"] for one in told] == ["warning"] * len(told)
+    assert any(
+        "short ends of longer texts trained on here are held out too, first" in one["what"] for one in told
+    )
+    whole = partition(write(tmp_path, [{"text": "bye"}] * 40), tmp_path / "whole", *words)
+    run("check", whole, "--json", ends=1)
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])["findings"]
+    assert any(one["severity"] == "fault" and "examples trained on here" in one["what"] for one in told)

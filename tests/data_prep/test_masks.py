@@ -96,6 +96,17 @@ def test_resizing_makes_no_new_classes(tmp_path):
     assert set(np.unique(dataset.y)) == {0, 1, 2, 255}
 
 
+def test_resized_masks_are_counted(tmp_path, capsys):
+    options = write(tmp_path)
+    cut(tmp_path, "same", options, "--scheme", "iid", "--silos", 2, "--size", "5x6")
+    assert "resized" not in capsys.readouterr().err
+    folder = cut(tmp_path, "other", options, "--scheme", "iid", "--silos", 2, "--size", "10x6")
+    said = "12 of 12 masks are resized to 10x6: Dice and other scores are of masks of this size, and not"
+    assert f"warning: {said}" in " ".join(capsys.readouterr().err.split())
+    run("inspect", folder)
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
 def test_black_and_white_masks_are_0_and_1(tmp_path):
     options = write(tmp_path, drawn=lambda mask: Image.fromarray(mask > 0))[:1]
     dataset = find_source("images", options)(tmp_path / "in", 0)

@@ -85,6 +85,7 @@ class Baseline:
         left_out: By a silo's name: why it is not there.
         remarks: What is to be said against the figures.
         mean: Whether the figures of all rows are means of the silos', and not of all rows together.
+        seed: The one seed of the trainings; None where another one trains the same models.
     """
 
     metric: MetricInfo
@@ -94,6 +95,7 @@ class Baseline:
     left_out: dict[str, str] = field(default_factory=dict)
     remarks: Sequence[str] = ()
     mean: bool = False
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,9 @@ def compare_models(plan: BaselinePlan) -> Baseline:
     silos, whole = _of_rights(judged) if test == EXACT else _of_draws(judged, plan.job.seed, mean)
     if test != EXACT and any(one.many < FEW for one in judged):
         test += EXCHANGED.format(what="groups" if grouped else "rows")
-    return Baseline(plan.federated.metric, test, silos, whole, left_out, remarks=_remarks(plan), mean=mean)
+    seed = None if shared[0][0].algorithm.seedless else plan.job.seed
+    more = {"remarks": _remarks(plan), "mean": mean, "seed": seed}
+    return Baseline(plan.federated.metric, test, silos, whole, left_out, **more)
 
 
 def _remarks(plan: BaselinePlan) -> list[str]:

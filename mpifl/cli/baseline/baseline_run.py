@@ -9,10 +9,10 @@ from pathlib import Path
 
 from mpifl.cli.baseline.baseline_figures import Baseline, Scored, compare_models
 from mpifl.cli.baseline.baseline_words import (
-    FROM_CHANCE,
     cells,
     heads,
     judged,
+    of_chance,
     record,
     table,
     verdict,
@@ -58,7 +58,7 @@ def baseline_command(
         raise InputError(f"{out}: no training of a silo alone came to its end; their log.txt say why")
     found = compare_models(plan)
     screen.print(table(found))
-    for line in (*found.remarks, *warnings_of(found), FROM_CHANCE, verdict(found)):
+    for line in (*found.remarks, *warnings_of(found), of_chance(found), verdict(found)):
         screen.print(line, soft_wrap=True)
     name = "baseline" if late is None else "late"
     files = {"json": out / f"{name}.json", "page": out / f"{name}.html"}
@@ -87,7 +87,7 @@ def page(found: Baseline, title: str) -> str:
         every=None,
         broad=True,
         words=f"{len(found.silos):,} silos, {found.whole.rows:,} test rows",
-        verdict=[verdict(found), FROM_CHANCE],
+        verdict=[verdict(found), of_chance(found)],
         figures=[figure],
         folds=folds if remarks else [],
     )

@@ -18,10 +18,15 @@ FEWEST_EVENTS = 10
 TOO_FEW = "too few rows"
 MOST_NAMED = 6
 """Silos that the verdict names."""
-FROM_CHANCE = (
-    "The intervals are of the test rows alone: another seed of the training would move each figure, too. "
-    "p of silos is corrected by Holm for their number, the intervals are not."
-)
+
+
+def of_chance(found: Baseline) -> str:
+    """Say what chance the intervals are of."""
+    said = "The intervals are of the test rows alone"
+    if found.seed is not None:
+        said += f", and all models of seed {found.seed} alone: another seed moves each figure, too"
+        said += "; repeat the command with --set seed=N and another --out before you decide"
+    return f"{said}. p of silos is corrected by Holm for their number, the intervals are not."
 
 
 def heads(found: Baseline) -> list[str]:
@@ -108,6 +113,7 @@ def verdict(found: Baseline) -> str:
     told = {"better": "Federation helped", "worse": "Federation did harm", NONE_SEEN: "No difference seen"}
     told[TOO_FEW] = "These rows are too few to show whether federation helped"
     said = told.get(judged(whole, metric), "These rows do not show whether federation helped")
+    said += "" if found.seed is None else f" with seed {found.seed}"
     if whole.difference is not None:
         points = " points" if metric.share else ""
         rows = f"{whole.rows:,} test rows"

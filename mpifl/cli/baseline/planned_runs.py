@@ -70,6 +70,7 @@ def plan_of(path: Path, settings: Sequence[str], out: Path) -> BaselinePlan:
     Raises:
         InputError: there can be no baseline of such a job or of such shards.
     """
+    _check_seed(settings)
     job = read_job(path, settings)
     folder, spec = Path(job.shards), read_any(Path(job.shards))
     if job.split is not None or not isinstance(spec, FederationSpec):
@@ -97,6 +98,7 @@ def plan_of_late(path: Path, settings: Sequence[str], out: Path, late: Path) -> 
     Raises:
         InputError: there is no such run, or its model cannot judge these shards.
     """
+    _check_seed(settings)
     job, run = read_job(path, settings), out / "federated"
     _check(path, job)
     federated = GridRun(0, "federated", run, tuple(settings), job)
@@ -132,6 +134,16 @@ def _plan_alone(plan: BaselinePlan, out: Path, where: Path, name: str) -> list[S
         what = f"{where}: no silo whose shard can be read here holds out test rows"
         raise InputError(f"{what}; partition with --test 0.2")
     return readable
+
+
+def _check_seed(settings: Sequence[str]) -> None:
+    """Refuse several seeds, which a sweep takes."""
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key.strip() == "seed" and "," in value:
+            first = value.strip("[] ").split(",")[0]
+            to_do = f"run it once for each, as --set seed={first} with an --out of its own"
+            raise InputError(f"--set {setting}: a baseline is of one seed; {to_do}")
 
 
 def _check(path: Path, job: Job) -> None:

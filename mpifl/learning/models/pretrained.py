@@ -17,6 +17,8 @@ from mpifl.common.machine import floors
 
 USUAL = ("r", "lora_alpha", "lora_dropout", "target_modules", "modules_to_save")
 """The keys of `lora` that most jobs need."""
+LINEAR = ("Linear", "Conv1D")
+"""The classes of layers that adapters usually stand beside."""
 
 
 class Pretrained(nn.Module):
@@ -157,7 +159,15 @@ def _adapted(model: Any, lora: Mapping[str, Any] | None, task: str) -> Any:
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each rank would warn of settings that peft corrects by itself
-        return peft.get_peft_model(model, peft.LoraConfig(task_type=task, **lora))
+        try:
+            return peft.get_peft_model(model, peft.LoraConfig(task_type=task, **lora))
+        except ValueError as error:
+            if "target_modules" not in lora or "arget modules" not in str(error):
+                raise
+            linear = [name for name, part in model.named_modules() if type(part).__name__ in LINEAR]
+            there = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in linear))
+            what = f"[model] lora target_modules = {lora['target_modules']}: the model has none of that name"
+            raise InputError(f"{what}; its linear layers are {there}") from None
 
 
 def _library(name: str) -> Any:

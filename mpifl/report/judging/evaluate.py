@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from mpifl.common import InputError, write_atomic
-from mpifl.data.shards import open_shard
+from mpifl.common import InputError, one_line, write_atomic
+from mpifl.data.shards import FederationSpec, open_shard
 from mpifl.learning.metrics import MetricInfo, answers_told, certainty, counted
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.at_silos import SPLITS, SilosScored, score_silos, tell_certainty, tell_counted
@@ -44,6 +44,7 @@ def evaluate_run(
     model, about = trained.model(last), told_model(run, trained.job, last)
     score = trained.evaluate(model, open_shard(folder, spec.test, spec)["test"])
     task = trained.task
+    _tell_sizes(spec)
     tell_score(score, "test", task.infos)
     for name, count in counted(task, score.states, score.examples).items():
         print(f"test {tell_counted(name, count, score.examples)}")
@@ -82,6 +83,7 @@ def evaluate_silos(
     trained = read_trained(run, trusted, file is not None)
     model, about = trained.model(last), told_model(run, trained.job, last)
     found = score_silos(trained, model, split)
+    _tell_sizes(trained.spec)
     _tell(found)
     write_figures(file, {"run": str(run), **about, **in_full(found)})
 
@@ -120,8 +122,17 @@ def evaluate_shards(
     trained = Trained(run, job, shards.folder, spec, file is not None)
     model, about = FlatModel(module_of(run, job, taken, last)), told_model(run, job, last)
     found = score_silos(trained, model, split, SPLITS)
+    _tell_sizes(spec)
     _tell(found)
     write_figures(file, {"run": str(run), **about, "data": str(data), **in_full(found)})
+
+
+def _tell_sizes(spec: FederationSpec) -> None:
+    """Say which masks `data-prep` has resized, by what it noted for all silos or for each site."""
+    notes = spec.source.get("notes")
+    for kind, line in notes.items() if isinstance(notes, dict) else ():
+        if kind.partition(" of ")[0] == "sizes":
+            print(f"note: {one_line(line)}")
 
 
 def _tell(found: SilosScored) -> None:

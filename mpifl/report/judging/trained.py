@@ -119,7 +119,19 @@ def read_job_of(run: Path, trusted: Collection[str]) -> Job:
         raise InputError(f"{run}: {what}; {A_RUN}")
     job = read_kept(run / "job.toml", trusted)
     check_plugins(run, job, trusted)
-    return job
+    return _from_its_start(run, job)
+
+
+def _from_its_start(run: Path, job: Job) -> Job:
+    """Return a job whose model's files are found from the folder in which the run was started, where they are
+    not from here."""
+    start, model = Path(read_environment(run).get("directory", ".")), job.model
+    named = {"weights": model.weights, "path": model.arguments.get("path")}
+    led = {
+        key: str(start / path) for key, path in named.items()
+        if isinstance(path, str) and not Path(path).exists() and (start / path).exists()
+    }  # fmt: skip
+    return job.model_copy(update={"model": model.model_copy(update=led)}) if led else job
 
 
 def module_of(run: Path, job: Job, spec: FederationSpec, last: Which = False) -> nn.Module:

@@ -134,7 +134,11 @@ def _why_not(run: Summary, summaries: Sequence[Summary]) -> str:
     if run.diverged:
         return "its loss diverged"
     group = next((of for of in groups(summaries) if run in of.runs), None)
-    return "another seed of its setting diverged" if group else "repeats a seed"
+    if group is None:
+        return "repeats a seed"
+    if any(other.diverged for other in group.runs):
+        return "another seed of its setting diverged"
+    return "not every setting has a run of its seed and shards"
 
 
 def _many(number: int, what: str) -> str:

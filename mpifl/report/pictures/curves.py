@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import NamedTuple
 
 import numpy as np
@@ -104,10 +104,14 @@ class GroupLook(NamedTuple):
 
 def group_looks(found: Sequence[Group]) -> list[GroupLook]:
     """Return how each group is drawn, by rank: the best by mean first, those without a figure last."""
-    ranks = {id(one.group): nth for nth, one in enumerate(standings_of_groups(found))}
+    standings = standings_of_groups(found)
+    ranked = {run.run: nth for nth, one in enumerate(standings) for run in one.group.runs}
+    others, looks = count(len(standings)), list[GroupLook]()
     for group in found:
-        ranks.setdefault(id(group), len(ranks))
-    return [_look(ranks[id(group)]) for group in found]
+        own = (ranked[run.run] for run in group.runs if run.run in ranked)
+        rank = next(own, None)
+        looks.append(_look(next(others) if rank is None else rank))
+    return looks
 
 
 def _look(rank: int) -> GroupLook:

@@ -21,7 +21,9 @@ LEVEL = 0.05
 Z = 1.96
 """Deviations of a normal distribution within which 95 % of it lie."""
 
-GUESSED = {"auroc": 0.5}
+FOUND_NOTHING = dict.fromkeys(("dice", "iou", "dice_pooled", "iou_pooled"), 0.0)
+"""What a model has by these metrics that answers background everywhere."""
+GUESSED = {"auroc": 0.5, **FOUND_NOTHING}
 """What guessing gives by metrics that do not depend on how common a class is."""
 NO_BETTER = "no better than guessing"
 GREW, BLEW = 1.5, 10
@@ -62,7 +64,7 @@ def grown(summary: Summary, key: str) -> Grown | None:
             f"grew {high / low:,.3g}-fold, from {low:.4g} in round {begun:,} to {high:.4g} in round {ended:,}"
         )
         return Grown(told[since][0], words, high > BLEW * low)
-    if not summary.main or not guesses(summary, summary.main[1]):
+    if not summary.main or not guess_of(summary) or not guesses(summary, summary.main[1]):
         return None
     equal = log(classes_of(read_environment(summary.run)) or 1)
     at, most = max(told, key=lambda one: one[1])
@@ -96,7 +98,9 @@ def unlearnt(summary: Summary) -> Iterator[str]:
     """Yield what shows that a run has not learnt: a value no better than guessing, and losses that grew."""
     if summary.main and guesses(summary, value := summary.main[1]):
         metric, guess = summary.metric, guess_of(summary) or 0.0
-        yield f"{NO_BETTER}: {metric.label} is {metric.write(value)}, guessing gives {metric.write(guess)}"
+        gives = f"guessing gives {metric.write(guess)}"
+        gives = "as of a model that answers background everywhere" if metric.name in FOUND_NOTHING else gives
+        yield f"{NO_BETTER}: {metric.label} is {metric.write(value)}, {gives}"
     for key, name in LOSSES.items():
         if (of := grown(summary, key)) is not None:
             yield f"{'diverged: ' * of.diverged}its {name} {of.words}"

@@ -25,6 +25,8 @@ class Judged:
         own: Whether silos of some are scored with models of their own.
         apart: Whether the rows of some are others.
         diverged: Settings of which a run has diverged, by name; they are not ranked.
+        apart_seeds: Settings that have too few seeds, and so shards, in common with the others; nor are they.
+        some_seeds: Whether settings are ranked by fewer seeds than they have, those that all of them have.
     """
 
     rows: str
@@ -33,6 +35,8 @@ class Judged:
     own: bool = False
     apart: bool = False
     diverged: Sequence[str] = ()
+    apart_seeds: Sequence[str] = ()
+    some_seeds: bool = False
 
     def value(self, run: Summary) -> float | None:
         """Return a run's figure."""

@@ -58,11 +58,12 @@ def groups(summaries: Sequence[Summary]) -> list[Group]:
         key: found for key, found in together.items() if len(together.get(repeats.get(key, ""), ())) < 2
     }
     names, members = labels(summaries), [[summaries[nth] for nth in found] for found in together.values()]
-    return _titled([names[nth[0]] for nth in together.values()], members)
+    return _titled([names[nth[0]] for nth in together.values()], members, _each_has_shards(summaries))
 
 
-def _titled(labels: Sequence[str], members: Sequence[list[Summary]]) -> list[Group]:
-    """Return the groups of these runs: several by the settings in which groups differ, one by its label."""
+def _titled(labels: Sequence[str], members: Sequence[list[Summary]], each: bool) -> list[Group]:
+    """Return the groups of these runs: several by the settings in which groups differ, one by its label.
+    `each` says whether each seed has shards of its own, which then tell no two groups apart."""
     several = [runs for runs in members if len(runs) > 1]
     varied = [key for key in varying([runs[0] for runs in several]) if key != "seed"]
     varied = [key for key in varied if not any(_differ(runs, key) for runs in several)]
@@ -71,7 +72,7 @@ def _titled(labels: Sequence[str], members: Sequence[list[Summary]]) -> list[Gro
     for label, runs in zip(labels, members, strict=True):
         title = runs[0].called or (_title(runs[0], varied) if len(runs) > 1 else label)
         alike = [other[0] for other in members if len(other) > 1 and _title(other[0], varied) == title]
-        shards = any(not same_data(other.data, runs[0].data) for other in alike)
+        shards = not each and any(not same_data(other.data, runs[0].data) for other in alike)
         of = f" ({'shards' if shards else 'code as'} of {label})" if titles.count(title) > 1 else ""
         found.append(Group(title + of * (not runs[0].called), runs))  # by the same job
     return found
@@ -87,14 +88,35 @@ def of_several_shards(group: Group) -> bool:
     return any(not same_data(group.runs[0].data, run.data) for run in group.runs)
 
 
+def over_common_seeds(found: Sequence[Group]) -> list[Group | None]:
+    """Return each group with the runs of the seeds that all have, where each seed has shards of its own: only
+    runs on the same shards can be held against each other. None stands for a group that has fewer than two
+    seeds in common with the one that has most. Where fewer than two are left, groups are as they were."""
+    runs = [run for group in found for run in group.runs]
+    if not any(map(of_several_shards, found)) or not _each_has_shards(runs):
+        return [*found]
+    seeds = [{run.job.get("seed") for run in group.runs} for group in found]
+    most = max(seeds, key=len)
+    ranked = [of for of in seeds if len(of & most) > 1]
+    common = set.intersection(*ranked)
+    if len(common) < 2:
+        return [*found]
+    return [
+        None if of not in ranked
+        else group if of == common
+        else replace(group, runs=[run for run in group.runs if run.job.get("seed") in common])
+        for group, of in zip(found, seeds, strict=True)
+    ]  # fmt: skip
+
+
 def on_other_ground(summaries: Sequence[Summary]) -> list[Summary]:
     """Return the runs, with a remark on each whose shards, or the user's code, are not those of an earlier
     run by the same job."""
-    jobs, found = _but_for_seed(summaries), []
+    jobs, found, each = _but_for_seed(summaries), [], _each_has_shards(summaries)
     for summary, job, first in zip(summaries, jobs, _first_alike(summaries), strict=True):
         if job and first != jobs.index(job):
             earlier = summaries[jobs.index(job)]
-            shards = not same_data(earlier.data, summary.data)
+            shards = not each and not same_data(earlier.data, summary.data)
             what = "on other shards" if shards else "by another code of own"
             remark = f"{what} than {earlier.run}, by the same job"
             summary = replace(summary, remarks=(*summary.remarks, remark))
@@ -114,15 +136,16 @@ def _first_alike(summaries: Sequence[Summary]) -> list[int]:
 
 
 def _each_has_shards(summaries: Sequence[Summary]) -> bool:
-    """Return whether each seed has shards of its own, the same for all settings: repeats over partitions."""
+    """Return whether each seed has shards of its own, the same in all settings that have the seed: repeats
+    over partitions."""
     units: dict[str, set[tuple[Any, ...]]] = {}
     for one, job in zip(summaries, _without(summaries, "seed", "shards"), strict=True):
         unit = one.job.get("seed"), one.data.get("sha256"), one.job.get("shards")
         units.setdefault(job, set()).add(unit)
-    first = next(iter(units.values()), set())
-    if len(first) < 2 or any(of != first for of in units.values()):
+    every = {unit for of in units.values() for unit in of}
+    if all(len(of) < 2 for of in units.values()):
         return False
-    return all(None not in part and len({*part}) == len(first) for part in zip(*first, strict=True))
+    return all(None not in part and len({*part}) == len(every) for part in zip(*every, strict=True))
 
 
 def _but_for_seed(summaries: Sequence[Summary]) -> list[str]:

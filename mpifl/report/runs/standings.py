@@ -17,7 +17,7 @@ from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.curve_legends import legends, without_seeds
 from mpifl.report.runs.judged import VALID, Judged, judged_by_all
 from mpifl.report.runs.runs import Summary
-from mpifl.report.runs.seeds import Group, groups, of_several_shards
+from mpifl.report.runs.seeds import Group, groups, of_several_shards, over_common_seeds
 
 OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen")
 COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
@@ -129,15 +129,22 @@ def standings_of_groups(found: Sequence[Group]) -> list[Standing]:
         return []
     metric, each = summaries[0].metric, list[Standing]()
     named = list(zip(legends(found), found, strict=True))
-    if (judged := judged_by_all([group for group in found if not _diverged(group)])) is None:
+    fit = [(name, group) for name, group in named if not _diverged(group)]
+    ranked = over_common_seeds([group for _, group in fit])
+    if (judged := judged_by_all([group for group in ranked if group])) is None:
         return []
-    judged = replace(judged, diverged=[name for name, group in named if _diverged(group)])
-    for name, group in named:
-        if _diverged(group):
+    judged = replace(
+        judged,
+        diverged=[name for name, group in named if _diverged(group)],
+        apart_seeds=[name for (name, _), group in zip(fit, ranked, strict=True) if group is None],
+        some_seeds=any(of and of is not whole for (_, whole), of in zip(fit, ranked, strict=True)),
+    )
+    for (name, whole), group in zip(fit, ranked, strict=True):
+        if group is None:
             continue
         told = [(run.job.get("seed"), judged.value(run)) for run in group.runs]
         ends = [(seed, end) for seed, end in told if end is not None]
-        name = name if group.runs[0].called else without_seeds(name, group)
+        name = name if whole.runs[0].called else without_seeds(name, whole)
         if ends:
             seeds, values = [seed for seed, _ in ends], [end for _, end in ends]
             each.append(Standing(name, group, metric, values, seeds, judged))
@@ -188,15 +195,22 @@ def verdict(found: Sequence[Standing]) -> list[str]:
     if judged and judged.diverged:
         many = "these settings have" if len(judged.diverged) > 1 else "this setting has"
         left_out.append(f"Not ranked, since {many} a run that diverged: {listed(judged.diverged)}.")
+    if judged and judged.apart_seeds:
+        why = "which have shards of their own, in common with the others"
+        left_out.append(f"Not ranked, since fewer than two seeds, {why}: {listed(judged.apart_seeds)}.")
     if len(found) < 2:
         only = f"Only {found[0].name} is ranked: {found[0].metric.label} {found[0].written()}."
-        return [only, *left_out] if judged and judged.diverged else left_out
+        return [only, *left_out] if judged and (judged.diverged or judged.apart_seeds) else left_out
+    repeats = any(of_several_shards(one.group) for one in found)
     if judged and judged.apart:
-        return ["The runs are scored on different rows, so they are not ranked.", *left_out]
+        few = ": each seed has shards of its own, and fewer than two seeds are common to all" * repeats
+        return [f"The runs are scored on different rows{few}, so they are not ranked.", *left_out]
     others = rivals(found)
     said = [_head(found[0], others), _next(found, others), *_rest(others), *_tested(found[0])]
-    repeats = any(of_several_shards(one.group) for one in found)
     said += ["Each seed has shards of its own, the same for all settings."] if repeats else []
+    if judged and judged.some_seeds:
+        seeds = " and ".join(map(str, found[0].seeds)) if len(found[0].seeds) < MOST_NAMED else "those"
+        said.append(f"Settings are compared by seeds {seeds} alone, which all of them have.")
     return [*said, *left_out]
 
 

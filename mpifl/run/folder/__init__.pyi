@@ -39,13 +39,16 @@ from .state_files import (
     StateFiles as StateFiles,
 )
 from .weights_file import (
+    FROZEN as FROZEN,
     MADE_WITH as MADE_WITH,
     ROUND as ROUND,
+    check_frozen as check_frozen,
     load_final as load_final,
     load_initial as load_initial,
     load_weights as load_weights,
     metadata_of as metadata_of,
     round_of as round_of,
+    sha256_of_frozen as sha256_of_frozen,
     told_round as told_round,
 )
 from .writer import (

@@ -26,7 +26,7 @@ _KINDS = {
     "silos": list,
     "changes": list,
 }
-_KINDS |= {"directory": str, "released": str, "metrics": list}
+_KINDS |= {"directory": str, "released": str, "frozen_sha256": str, "metrics": list}
 """The types of the entries of `environment.json` that are read again."""
 OWN = ("versions", "platform", "command", "started", "directory", "changes", "lost")
 """The entries of `environment.json` that this module writes."""

@@ -135,7 +135,10 @@ def _check_data(folder: Path, spec: AnySpec, force: bool) -> list[str]:
         return []
     if old.get("form", new["form"]) != new["form"]:
         what = f"was started on {old.get('form')}, the shards are {new['form']}"
-        raise InputError(f"{folder}: {what}; name its own by 'shards', or start again with another --out")
+        others = old["form"].partition(" of ")[2] == new["form"].partition(" of ")[2]  # silos that joined
+        begin = f", from its model by [model] weights = '{folder}/model.safetensors'" * others
+        to_do = f"name its own by 'shards', or start again with another --out{begin}"
+        raise InputError(f"{folder}: {what}; {to_do}")
     if not force:
         to_do = "name its own by 'shards', start again with another --out, or add --force"
         raise InputError(f"{folder}: the shards are not those that it was started on; {to_do}")

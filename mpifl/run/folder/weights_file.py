@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mpifl.common import InputError, read_start, read_toml
 from mpifl.run.folder.conversion import conversion
+from mpifl.run.folder.environment import read_environment
 from mpifl.run.job.tables import Model
 from mpifl.silo.parameters import unwrapped
 
@@ -25,6 +28,8 @@ SCALING = ("r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
 """Keys of peft's `LoraConfig` that say how much adapters add; tensors do not tell them."""
 MADE_WITH = "model_sha256"
 """Metadata of a silo's own model: the sha256 of the server's model that it was made with."""
+FROZEN = "frozen_sha256"
+"""The key of `environment.json` for the sha256 of frozen weights that a run does not save."""
 ROUND = "round"
 """Metadata of a model: its round, where the run keeps its best one."""
 
@@ -64,6 +69,8 @@ def load_initial(module: nn.Module, table: Model) -> str:
         raise InputError(f"{error}; {ways}") from None
     if not found.taken:
         raise InputError(f"{what}: nothing in it fits the model: {_said(found)}; use the model's own file")
+    if adapters and not {*_frozen(module)} & found.taken.keys():
+        check_frozen(module, Path(table.weights).parent, what)
     return f"{what}: {_said(found)}" if not table.strict and (found.missing or found.unused) else ""
 
 
@@ -78,6 +85,41 @@ def load_final(module: nn.Module, table: Model, path: Path) -> None:
     trained = {name for name, p in module.named_parameters() if p.requires_grad}
     if wrong := sorted(trained.intersection(found.missing)) or found.unused:
         raise InputError(f"{path}: is of another model, by {_some(wrong)}")
+    if table.save == "trained":
+        check_frozen(module, path.parent, str(path))
+
+
+def sha256_of_frozen(module: nn.Module) -> str:
+    """Return the sha256 over a module's frozen parameters, by their names; "" without any."""
+    frozen, digest = _frozen(module), hashlib.sha256()
+    for name, parameter in sorted(frozen.items()):
+        digest.update(f"{unwrapped(name)} {parameter.dtype} {[*parameter.shape]}\n".encode())
+        digest.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest() if frozen else ""
+
+
+def check_frozen(found: nn.Module | str, run: Path, what: str) -> None:
+    """See that frozen parameters are those that the run in a folder was trained with, if it says.
+
+    Args:
+        found: The module that has them, or their sha256.
+        run: The folder.
+        what: What is read there, for the error.
+
+    Raises:
+        InputError: they are others.
+    """
+    if not (told := read_environment(run).get(FROZEN)):
+        return
+    found = found if isinstance(found, str) else sha256_of_frozen(found)
+    if found != told:
+        said = f"sha256 {found[:12]}, and those of its training {told[:12]}" if found else "not there"
+        remedy = "name the training's base model by [model] path or weights"
+        raise InputError(f"{what}: is of another base model, whose frozen weights have {said}; {remedy}")
+
+
+def _frozen(module: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: one for name, one in module.named_parameters() if not one.requires_grad}
 
 
 class OtherModel(InputError):

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from mpifl.common import InputError
 from mpifl.silo.steps.local_settings import LocalTraining
 
 Number: TypeAlias = float | Tensor
@@ -29,11 +30,21 @@ def _add(to: Tensor, vector: Tensor, scale: Number) -> Tensor:
     return to.add_(vector * scale) if isinstance(scale, Tensor) else to.add_(vector, alpha=scale)
 
 
+def _check_vector(name: str, vector: object, parameters: int) -> None:
+    if not (isinstance(vector, Tensor) and vector.shape == (parameters,)):
+        given = f"shape {[*vector.shape]}" if isinstance(vector, Tensor) else f"{vector!r:.40}"
+        raise InputError(f"{name} takes a vector as long as w, of shape [{parameters}]; {given} is given")
+
+
 @dataclass(frozen=True)
 class Constant:
     """Add a vector, shape [P], to every gradient: SCAFFOLD's c - c_k."""
 
     vector: Tensor
+
+    def check(self, parameters: int) -> None:
+        """Raise InputError if the vector is not one of so many numbers."""
+        _check_vector("Constant", self.vector, parameters)
 
     def __call__(self, gradient: Tensor, at: Tensor, batch: Batch) -> None:
         """Correct a flat gradient in place."""
@@ -50,6 +61,10 @@ class Proximal:
 
     centre: Tensor
     mu: Number
+
+    def check(self, parameters: int) -> None:
+        """Raise InputError if the centre is not a vector of so many numbers."""
+        _check_vector("Proximal", self.centre, parameters)
 
     def __call__(self, gradient: Tensor, at: Tensor, batch: Batch) -> None:
         """Correct a flat gradient in place."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 import traceback
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -46,6 +48,8 @@ def check_first_ask(job: Job, spec: FederationSpec, here: Collection[int]) -> No
     if "algorithm" not in job.plugins or not here:
         return
     algorithm, device = job.build_algorithm().for_federation(spec), torch.device("cpu")
+    if said := _set_on_itself(type(algorithm)):
+        raise InputError(f"[algorithm] name = '{job.algorithm['name']}': {said}")
     models = models_of(job, spec, algorithm, device, is_reporter=False)
     server = Server(models, job.seed, own_objective=algorithm.own_objective, task=algorithm.task)
     cohort = _Trial(job, spec, algorithm, server, min(here))
@@ -81,6 +85,9 @@ class _Trial:
         name = work.__name__
         try:
             as_update(self.algorithm.work(name)(self._lent(name), **given), self.algorithm, name)
+            wrote = [key for key, one in given.items() if isinstance(one, Tensor) and one._version]
+            if wrote:
+                self.fault = f"{name} wrote to '{wrote[0]}', which all silos read; have it write to a clone"
         except InputError as error:
             self.fault = str(error)
         except Exception as error:  # the user's code may raise anything
@@ -130,6 +137,29 @@ class _Trial:
         what = one_line(str(error).strip().splitlines()[0] if str(error).strip() else "")
         said = f"{type(error).__name__}: {what}" if what else type(error).__name__
         return f"{said} ({frame.filename}, line {frame.lineno})"
+
+
+def _set_on_itself(kind: type[Algorithm]) -> str:
+    """Say where a method outside of the package sets an attribute of the algorithm, which is frozen; "" where
+    none does."""
+    for one in kind.__mro__:
+        own = [] if one.__module__.partition(".")[0] in ("mpifl", "pydantic") else vars(one).values()
+        for method in filter(inspect.isfunction, own):
+            if not (arguments := inspect.getfullargspec(method).args):
+                continue
+            try:
+                tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+            except (OSError, SyntaxError):  # no source, as of a notebook that is gone
+                continue
+            for node in ast.walk(tree):
+                match node:
+                    case ast.Attribute(ast.Name(name), attribute, ast.Store()) if name == arguments[0]:
+                        if attribute not in kind.__private_attributes__:
+                            line = method.__code__.co_firstlineno + node.lineno - 1
+                            what = f"{method.__name__} sets {name}.{attribute}, and an algorithm is frozen"
+                            to_do = "a key of server.state is remembered, and what a silo keeps"
+                            return f"{what}; {to_do} ({inspect.getfile(kind)}, line {line})"
+    return ""
 
 
 def _one_step_of(asked: Training) -> LocalRun:

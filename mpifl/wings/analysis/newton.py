@@ -38,6 +38,7 @@ class Newton(Algorithm):
     logistic regression, `regression` is linear regression. The model is `logreg`.
     """
 
+    seedless: ClassVar[bool] = True
     own_step: ClassVar[str] = "server solves for the step"
     needs_mean: ClassVar[str] = "the server solves equations of sums over all examples"
     unlike_fedavg: ClassVar[str] = "is a sum over all examples"

@@ -190,6 +190,9 @@ def test_one_table_is_read_by_the_spec_that_lies_beside_it() -> None:
     made = json.loads(Path("shards/one/federation.json").read_text())
     assert [*made["source"]["encoding"]["spec"]["features"]] == ["weight"]
     assert Path("a.toml").read_text() == own
+    misspelt = CliRunner().invoke(app, [*("krnk" if word == "krank" else word for word in words), "--force"])
+    said = "--label krnk: is no such column in any spec beside the tables; did you mean 'krank'?"
+    assert str(misspelt.exception).startswith(said)
     Path("a.toml").write_text(own.replace("krank", "extra"))
     wrong = CliRunner().invoke(app, [*words, "--force"])
     assert "a.toml: learns extra, and --label is krank" in str(wrong.exception)

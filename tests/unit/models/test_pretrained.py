@@ -22,6 +22,7 @@ from mpifl.data import Features
 from mpifl.data.shards import open_shard, read_federation
 from mpifl.learning import models
 from mpifl.learning.tasks import TASKS
+from mpifl.report.judging import evaluate_silos
 from mpifl.run.folder.weights_file import load_initial
 from mpifl.run.job.job import read_job
 from mpifl.training.beforehand.run_checks import validate_job
@@ -83,6 +84,20 @@ def test_adapters_alone_travel_and_are_saved(run, base):
     after = run.model().model.get_base_model().state_dict()
     kept = {name.replace(".base_layer", ""): value for name, value in after.items() if "lora_" not in name}
     assert all(same_bits(kept[name], value) for name, value in before.items())
+
+
+def test_a_models_folder_is_found_from_where_the_run_was_started(run, base, tmp_path, monkeypatch, capsys):
+    shutil.copytree(run.folder, tmp_path / "run")
+    job, environment = tmp_path / "run" / "job.toml", tmp_path / "run" / "environment.json"
+    job.write_text(job.read_text().replace(f'"{base}"', '"gpt2"'))
+    told = json.loads(environment.read_text())
+    environment.write_text(json.dumps({**told, "directory": str(base.parent)}))
+    monkeypatch.chdir(tmp_path)
+    evaluate_silos(Path("run"))
+    assert "perplexity" in capsys.readouterr().out
+    environment.write_text(json.dumps(told))
+    with pytest.raises(InputError, match=r"path = 'gpt2': no such folder"):
+        evaluate_silos(Path("run"))
 
 
 def test_next_tokens_of_texts_are_no_classes(run, tmp_path):
@@ -261,7 +276,10 @@ WRONG = {
         {"lora": {"beta": 8}},
         "[model] lora has no key 'beta'; peft takes r, lora_alpha",
     ),
-    "targets that there are not": ({"lora": {"target_modules": ["query"]}}, "not found in the base model"),
+    "targets that there are not": (
+        {"lora": {"target_modules": ["query"]}},
+        "[model] lora target_modules = ['query']: the model has none of that name; its linear layers are",
+    ),
     "longer texts": ({}, "texts of 17 tokens are beyond the model's 16 positions; cut them by --length 16"),
 }
 

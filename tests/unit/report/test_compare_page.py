@@ -31,7 +31,7 @@ from mpifl.report.runs.runs import read_run
 from mpifl.report.runs.seeds import Group, groups
 from mpifl.report.runs.standings import Standing, rivals, standings_of, verdict
 from mpifl.report.runs.units import sizes
-from mpifl.run.folder.environment import write_environment
+from mpifl.run.folder.environment import read_environment, write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
 from mpifl.run.job.job import check_job
@@ -331,12 +331,34 @@ def test_repeats_over_partitions_are_paired_where_all_settings_have_the_same(tmp
     assert said.startswith("scaffold is best: accuracy 64.67 ± 4.04%, the mean of 3 seeds.")
     assert "paired t-test over 3 seeds" in said
     assert "Each seed has shards of its own, the same for all settings." in said
-    del runs["fedavg", 3]
+    last = runs.pop(("fedavg", 3))
     compare_runs(list(runs.values()), output=Output(page=tmp_path / "p.html"))
-    said = capsys.readouterr().out + (tmp_path / "p.html").read_text()
-    assert said.count("The runs are scored on different rows, so they are not ranked.") == 2
-    assert "Settings are ranked" not in said
-    assert "runs are ranked" not in said
+    printed, page = " ".join(capsys.readouterr().out.split()), Reader((tmp_path / "p.html").read_text())
+    for said in (printed, " ".join(page.text)):
+        assert "scaffold is best: accuracy 62.50 ± 2.12%, the mean of 2 seeds" in said
+        assert "Settings are compared by seeds 1 and 2 alone, which all of them have." in said
+        assert "different rows" not in said
+        assert "other shards" not in said
+    assert "4 of 5 runs are ranked. Left out: scaffold-3 (not every setting has a run of its seed and" in said
+    for run in (*runs.values(), last):
+        data = read_environment(run)["data"]
+        write_environment(run, code={"own": ("b" if run == last else "a") * 64}, data=data)
+    compare_runs([*runs.values(), last])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{last}: by another code of own than {runs['fedavg', 1]}, by the same job" in said
+    assert "other shards" not in said
+    assert "Settings are compared by seeds 1 and 2 alone" in said
+    assert "Not ranked, since fewer than two seeds, which have shards of their own, in common with" in said
+    each = {0.1: (1, 2, 3, 4), 0.2: (1, 2), 0.3: (3, 4)}
+    few = [
+        judged_run(tmp_path / f"{lr}-{seed}", 0.9, 0.5, seed=seed, data=str(seed), shards=str(seed),
+                   local={"lr": lr})
+        for lr, seeds in each.items() for seed in seeds
+    ]  # fmt: skip
+    assert judged(*few)[2] == (
+        "The runs are scored on different rows: each seed has shards of its own, and fewer than two "
+        "seeds are common to all, so they are not ranked."
+    )
 
 
 def test_runs_of_other_code_of_ones_own_are_another_setting(tmp_path, capsys):

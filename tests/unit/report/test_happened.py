@@ -6,6 +6,7 @@ from unit.builders import write_folder
 from unit.report.test_report_page import make_run, record, silos
 
 from mpifl.common import Names
+from mpifl.learning.metrics import MetricInfo
 from mpifl.report.pages.happened import events, verdict
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import units
@@ -154,6 +155,16 @@ def test_silos_left_out_and_ranks_lost_are_told_in_the_order_of_rounds(tmp_path)
     assert "too <late>" in reader.text
     words = reader.titles()
     assert words.index("Accuracy over rounds") < words.index("What happened") < words.index("Loss")
+
+
+def test_a_model_that_outlines_nothing_is_not_praised(tmp_path, capsys):
+    records = [{"round": n, "train_loss": 1.8, "seconds": 1.0, "test_dice": 0.0} for n in (1, 2)]
+    run = make_run(tmp_path / "run", records, rounds=2)
+    write_environment(run, metric=MetricInfo(name="dice", share=True).model_dump(), federation={"classes": 2})
+    show_run(run)
+    said = "no better than guessing: dice is 0.00%, as of a model that answers background everywhere"
+    assert said in capsys.readouterr().out
+    assert not read_run(run).diverged
 
 
 def test_a_run_that_is_no_better_than_guessing_is_not_praised(tmp_path, capsys):

@@ -166,6 +166,7 @@ def test_masks_of_resized_images_have_the_images_sizes_and_no_name_is_repeated(t
     command(*data, "--scheme", "natural", *cutting)
     words_of = "evaluate", run, "--data", tmp_path / "shards", "--split", "train"
     code, printed, said = asked(*words_of, "--json", tmp_path / "s.json")
+    assert "note: 2 of 4 masks are resized to 8x8: Dice and other scores are of" in printed
     told = "dice: of 3 of 4 examples, those with a target that is not empty (south: 1 of 2)"
     assert told in " ".join(printed.split())
     scores = json.loads((tmp_path / "s.json").read_text())

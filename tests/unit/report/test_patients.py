@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from unit.builders import Alone
 
 from data_prep.cli import main
+from data_prep.tables import UnlabelledTable
 from mpifl.cli import app
 from mpifl.common.errors import InputError
 from mpifl.data.shards import read_federation
@@ -203,6 +204,9 @@ def test_a_gap_that_the_spec_fills_is_filled_and_ids_need_not_be_there(trained):
     code, printed, _ = asked("predict", trained / "run", trained / "new.csv", "--out", trained / "p.csv")
     assert code == 0
     assert "new.csv: the id column 'patient' is not there, so the predictions have no ids; " in printed
+    filled = "1 of 2 rows lack values, which are filled in as in the training: bmi 1"
+    assert f"warning: {trained / 'new.csv'}: {filled}\n" in printed
+    assert "no known value" not in printed
     before = (trained / "new.csv").read_bytes()
     code, _, said = asked("predict", trained / "run", trained / "new.csv", "--out", trained / "new.csv")
     assert code
@@ -393,3 +397,16 @@ def test_images_of_another_kind_are_one_line_with_the_file(drawn):
     image = pytest.importorskip("PIL.Image")
     image.fromarray(np.zeros((5, 6, 3), np.uint8)).save(drawn / "empty" / "a.png")
     assert "empty/a.png: is in colour, the model learned from grey" in asked(*words, drawn / "empty")[2]
+
+
+def test_rows_of_which_nothing_is_known_are_named(tmp_path):
+    filled = {"kind": "numeric", "missing": "mean", "mean": 50.0, "deviation": 10.0}
+    ward = {"kind": "categorical", "levels": ["a", "b"], "missing": "level"}
+    (tmp_path / "new.csv").write_text("age,bmi,ward\n,,\n40,,a\n,50,\n,,b\n" + ",,\n" * 6)
+    stated = {"features": {"age": filled, "bmi": filled, "ward": ward}}
+    told = UnlabelledTable("csv", tmp_path / "new.csv", stated)
+    assert [line.partition("new.csv: ")[2] for line in told.told()] == [
+        "10 of 10 rows lack values, which are filled in as in the training: age 9, bmi 9",
+        "7 of 10 rows have no known value at all (line 2, line 6, line 7, line 8, line 9, ...): their "
+        "predictions say nothing of them; leave these rows out",
+    ]

@@ -20,7 +20,7 @@ from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.cli import main
 from mpifl.cli.baseline.baseline_figures import BY_GROUPS, EXACT, Baseline, Scored
-from mpifl.cli.baseline.baseline_words import cells, record, verdict, warnings_of
+from mpifl.cli.baseline.baseline_words import cells, of_chance, record, verdict, warnings_of
 from mpifl.cli.baseline.joined_shards import join_shards
 from mpifl.data.shards import open_shard, read_federation, write_groups
 from mpifl.learning.metrics import ACCURACY, MetricInfo, computed
@@ -184,6 +184,10 @@ def test_the_verdict_says_for_whom():
     alike = Baseline(ACCURACY, "a test", [silos[2]] * 7, scored("all rows", 0.01, 0.2, 300))
     assert verdict(alike).startswith("No difference seen on all 300")
     assert verdict(alike).endswith("; no difference seen for any of 7 silos by itself.")
+    seeded = replace(found, seed=3)
+    assert verdict(seeded).startswith("Federation helped with seed 3 on all 300 test rows: accuracy 82.00%")
+    assert "and all models of seed 3 alone: another seed moves each figure, too; repeat" in of_chance(seeded)
+    assert of_chance(found).startswith("The intervals are of the test rows alone. p of silos is corrected")
     of_errors = Baseline(MetricInfo(name="mae", higher_is_better=False), "a test", silos, found.whole)
     assert verdict(of_errors).startswith("Federation did harm on all 300")
     assert [one["judged"] for one in record(of_errors)["silos"].values()][:2] == ["worse", "better"]
@@ -223,6 +227,7 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     monkeypatch.setattr("sys.argv", [*words, "--resume"])
     first = (tmp_path / "b" / "baseline.json").read_bytes()
     told = json.loads(first)
+    assert " with seed 0 on " in told["verdict"]
     assert list(told["silos"]) == ["0", "1", "2"]
     assert not list((tmp_path / "b").rglob("*.h5")), "no rows are left behind"
     for name, number in (("0", 0), ("2", 2)):
@@ -346,3 +351,11 @@ def test_shards_without_test_rows_are_refused(job, tmp_path, monkeypatch, capsys
     monkeypatch.setattr("sys.argv", ["mpifl", "baseline", "toy.toml", "--out", "b"])
     assert run() == 2
     assert "holds out test rows; partition with --test 0.2" in capsys.readouterr().err
+
+
+def test_several_seeds_are_several_baselines(job, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["mpifl", "baseline", "toy.toml", "--out", "b", "--set", "seed=1,2,3"])
+    assert run() == 2
+    said = "--set seed=1,2,3: a baseline is of one seed; run it once for each, as --set seed=1 with an"
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()

@@ -192,7 +192,7 @@ def test_check_tells_each_problem_in_a_line(own_job):
 
 
 OWN = """
-from mpifl import FedAvg
+from mpifl import Constant, FedAvg
 
 
 class Own(FedAvg):
@@ -212,6 +212,15 @@ class Own(FedAvg):
         ),
         ("return run.delta", r"train returned a Tensor; have it return silo.update"),
         ("next(iter(silo.split('train')))[0].frobnicate()", r"AttributeError: .*frobnicate.* line 8\)"),
+        ("w += 1; return silo.update(delta=run.delta)", r"train wrote to 'w', which all silos read; have it"),
+        (
+            "self.d = 1; return silo.update(delta=run.delta)",
+            r"train sets self.d, and .* is frozen.*OWN.py, line 8",
+        ),
+        (
+            "return silo.update(delta=silo.train_locally(w, self.local, correct=Constant(1.0)).delta)",
+            r"Constant takes a vector as long as w, of shape \[\d+\]; 1.0 is given",
+        ),
     ],
 )
 def test_check_tries_the_client_method_of_an_algorithm_of_ones_own(own_job, monkeypatch, line, said):

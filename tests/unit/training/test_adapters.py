@@ -86,3 +86,20 @@ def test_frozen_weights_lie_in_the_file_and_writing_changes_no_one_elses(job, tm
         module.base.weight.zero_()
     assert (tmp_path / "base.safetensors").read_bytes() == content
     assert run.model(Adapted).base.weight.any()
+
+
+def test_adapters_on_another_base_are_refused_and_said(job, tmp_path):
+    run = mpifl.train(job, out=tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "environment.json").read_text())["frozen_sha256"]
+    base, own = load_file(tmp_path / "base.safetensors"), tmp_path / "run" / "model.safetensors"
+    later = {**job["model"], "weights": str(own), "strict": True}
+    with pytest.raises(InputError, match=r"is of another base model, whose frozen weights have sha256"):
+        mpifl.train({**job, "model": later}, out=tmp_path / "later")
+    save_file({name: value + 1 for name, value in base.items()}, tmp_path / "base.safetensors")
+    with pytest.raises(InputError, match=rf"model.safetensors: .*those of its training {told[:12]};"):
+        run.model(Adapted)
+    with pytest.raises(InputError, match=r"run: is of another base model"):
+        mpifl.train({**job, "rounds": 4}, out=tmp_path / "run", resume=True)
+    assert json.loads((tmp_path / "run" / "environment.json").read_text())["frozen_sha256"] == told
+    save_file(base, tmp_path / "base.safetensors")
+    mpifl.train({**job, "rounds": 4}, out=tmp_path / "run", resume=True).model(Adapted)
