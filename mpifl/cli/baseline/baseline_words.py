@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from mpifl.cli.baseline.baseline_figures import Baseline, Scored
+from mpifl.cli.baseline.baseline_figures import OTHERS, Baseline, Scored
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import paired
 
@@ -113,7 +113,7 @@ def verdict(found: Baseline) -> str:
         if whole.counted < whole.rows:
             rows = f"{whole.counted:,} test rows that count, of {whole.rows:,}"
         every = not any(one.alike for one in found.silos)
-        where = f"on all {rows}" if every else f"on the {rows} of the other silos"
+        where = f"on all {rows}" if every else f"on the {rows} of {OTHERS}"
         where = f"in the mean of {_silos(found)}, by their {rows}" if found.mean else where
         low, high = signed(metric, whole.difference.low), signed(metric, whole.difference.high)
         said += (

@@ -33,7 +33,9 @@ WORDS = {
     "ditto": "Each silo also trains a model of its own, held near the shared one by lambda; 0 holds none.",
     "logreg": "Logistic regression.",
     "mlp": "A small neural network.",
-    "recall": "The share of yes that is found.",
+    "recall": "The share of yes that is found; also called the true positive rate.",
+    "false positive rate": "The share of no that is taken for yes.",
+    "calibration": "Whether probabilities come true: of rows that are told 70%, 70% should be yes.",
     "precision": "The share of right answers among those of yes.",
 }  # fmt: skip
 

@@ -107,8 +107,8 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     told = scores(summary)
     each = ranked(told, summary.metric)
     alike = [name for name, value in each if value is None and one_class(told[name], held.get(name))]
-    who, label = NAMES.listed(alike, MOST_NAMED), summary.metric.label
-    one = f"The rows of {who} have one class, so {label} says nothing and does not count."
+    one = f"The rows of {NAMES.listed(alike, MOST_NAMED)} have one class, so {summary.metric.label} says"
+    one += " nothing and does not count."
     found = [(name, value) for name, value in each if value is not None]
     if len(found) < 2:
         return one if alike and len(each) > 1 else ""
@@ -117,25 +117,24 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     where = f" on {summary.silo_rows}" if summary.silo_rows else ""
     if low == high:
         return f"All {len(found):,} silos have {write(low)}{where}.{f' {one}' * bool(alike)}"
-    low_ones = [name for name, value in found if value == low]
-    who = f"{NAMES.listed(low_ones, MOST_NAMED)} {'are' if len(low_ones) > 1 else 'is'}"
+
+    def who_has(end: float) -> str:
+        names = [name for name, value in found if value == end]
+        said = NAMES.listed(names, MOST_NAMED)
+        return f"{said[:1].upper()}{said[1:]} {'are' if len(names) > 1 else 'is'}"
+
     own = " Each silo has a model of its own." if summary.personal else ""
-    if (
-        own
-        and "personal" not in summary.job.get("algorithm", {})
-        and summary.judged_by != summary.metric.test
-    ):
+    algorithm, main = summary.job.get("algorithm", {}), summary.main
+    if own and "personal" not in algorithm and main and main[0] != summary.metric.test:
         command = f"'mpifl evaluate {shlex.quote(str(summary.run))} --silos'"
         own += f" The shared model beside it was not scored; {command} does so."
     without = [name for name, value in each if value is None and name not in alike]
     lacks = f" The rows of {NAMES.listed(without, MOST_NAMED)} have no {summary.metric.label}."
     mean = write(fmean(value for _, value in found))
-    tops = [name for name, value in found if value == high]
-    best = f"{NAMES.listed(tops, MOST_NAMED)} {'are' if len(tops) > 1 else 'is'}"
-    top = f"{best[:1].upper()}{best[1:]} the best, with {write(high)}. "
     return (
-        f"The mean over silos, each counted once, is {mean}{where}. {who[:1].upper()}{who[1:]} the worst of "
-        f"{len(found):,} silos, with {write(low)}. {top}The median is {write(half)}."
+        f"The mean over silos, each counted once, is {mean}{where}. {who_has(low)} the worst of "
+        f"{len(found):,} silos, with {write(low)}. {who_has(high)} the best, with {write(high)}. "
+        f"The median is {write(half)}."
         f"{own}{lacks * bool(without)}{f' {one}' * bool(alike)}"
     )
 

@@ -111,10 +111,7 @@ def _classes(spec: object) -> Sequence[str]:
 
 
 def page(
-    summary: Summary,
-    every: float | None = None,
-    alone: Summary | None = None,
-    found: Answered | None = None,
+    summary: Summary, every: float | None = None, alone: Summary | None = None, found: Answered | None = None
 ) -> str:
     """Return the page of a run.
 

@@ -45,11 +45,7 @@ NO_VALUE = 65535
 
 
 def silos(
-    summary: Summary,
-    names: Names,
-    held: Mapping[str, Held],
-    main: Figure | None,
-    gained: Mapping[str, Gain],
+    summary: Summary, names: Names, held: Mapping[str, Held], main: Figure | None, gained: Mapping[str, Gain]
 ) -> tuple[list[Figure], list[Event]]:
     """Return the table and the map, and the largest falls of single silos.
 

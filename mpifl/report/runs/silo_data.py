@@ -103,7 +103,7 @@ def as_counted(summary: Summary, held: Mapping[str, Held]) -> Summary:
 def _without(record: Record, alike: Iterable[str]) -> Record:
     """Return a round without the figures OF_TWO_CLASSES of these silos."""
     silos, found = record.get("silos"), dict(record)
-    if record.get("final"):
+    if isinstance(record.get("final"), dict):
         found["final"] = _without(record["final"], alike)
     if not isinstance(silos, dict):
         return found

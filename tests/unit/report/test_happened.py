@@ -204,6 +204,12 @@ def test_a_silo_without_the_metric_and_models_of_their_own_are_told(tmp_path):
     said = verdict(read_run(run))
     assert "on the server's test set, by the shared model." in said[0]
     assert said[1].endswith("Each silo has a model of its own. The rows of silo c have no accuracy.")
+    alone = record(1, silo_accuracy_pooled=0.5, **silos(a=0.5, b=0.25))
+    del alone["test_accuracy"]
+    other = make_run(tmp_path / "other", [alone])
+    write_environment(other, own_models=True)
+    command = f"'mpifl evaluate {other} --silos'"
+    assert f"The shared model beside it was not scored; {command} does so." in verdict(read_run(other))[1]
     drawn = " ".join(Reader(write_report(run).read_text()).titles())
     assert "test set, shared model 50.00% silos' mean, own models 50.00%" in drawn
 

@@ -23,6 +23,7 @@ from mpifl.report.pages.run_figures import over_steps
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.pictures.fitted_names import apart
 from mpifl.report.runs import Held, chance, data, read_run, units
+from mpifl.report.terminal.coefficient_table import show_coefficients
 from mpifl.run.folder.environment import note_lost, write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
@@ -164,6 +165,32 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     ] + " ".join(words)
     write_folder(tmp_path / "shards", [4, 9], silos_test=11)
     assert 'class="span"' not in read(run)[0], "nobody knows how many examples there were"
+
+
+def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path, capsys):
+    spec = write_folder(tmp_path / "shards", [4], test=40)
+    spec = spec.model_copy(update={"test": spec.test.model_copy(update={"groups": {"test": 20}})})
+    spec.write(tmp_path / "shards")
+    records = [
+        record(n, test_accuracy=0.5 + 0.3 * (n % 2), test_dice=0.5, model_round=11) for n in range(1, 13)
+    ]
+    run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
+    write_environment(run, data=describe(spec))
+    words, doubt = " ".join(read(run)[1].titles()), "intervals take rows as independent"
+    assert "training moves it, too: the last 10 rounds lie from 50.00% to 80.00%" in words
+    assert "4 rounds · saved model: round 11, the best" in words
+    assert "are of the last round; figures above are of the best round, 11." in words
+    assert f"Warning: {doubt}" in words
+    images = {"silos": {"a": {"dice": 0.5}, "b": {"dice": 0.75}}}
+    write_environment(run, metric={"name": "dice", "higher_is_better": True})
+    (run / "metrics.jsonl").write_bytes(encode_record(record(1, test_dice=0.5, **images)))
+    words = " ".join(read(run)[1].titles())
+    assert doubt not in words, "there is no interval"
+    assert f"Images without a target do not count; 'mpifl evaluate {run} --silos' says how many do." in words
+    fit = {"coefficients": [], "log_likelihood": 0.0, "aic": 0.0, "rows": 4, "decrement": 0.0}
+    (run / "metrics.jsonl").write_bytes(encode_record(record(1, **fit)))
+    show_coefficients(run)
+    assert doubt in capsys.readouterr().out
 
 
 def test_a_silo_of_one_class_has_words_in_place_of_a_score(tmp_path):

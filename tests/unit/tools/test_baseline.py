@@ -212,7 +212,9 @@ def test_a_silo_whose_rows_have_one_class_decides_no_headline(tmp_path):
     assert [one.events for one in (*silos, whole)] == [8, 3, 0, 15]
     assert cells(silos[2], found)[-1] == "one class only"
     assert silos[0].p == pytest.approx(2 * silos[0].difference.p), "two tests, not three"
-    assert "on the 30 test rows of the other silos: accuracy 60.00% against 40.00%" in verdict(found)
+    assert "on the 30 test rows of silos with several classes: accuracy 60.00% against 40.00%" in verdict(
+        found
+    )
     assert "one class only at silo alike" in verdict(found)
     assert (
         "Silo alike: its test rows have one class, so accuracy says nothing and is left out."
