@@ -18,12 +18,13 @@ class Reader(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.open, self.text = [], [], []
+        self.tags, self.open, self.text, self.options = [], [], [], 0
         self.feed(text)
         assert not self.open
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
+        self.options = 2 * (dict(attributes).get("class") == "option")  # this and what follows go on
         if tag not in VOID:
             self.open.append(tag)
 
@@ -32,9 +33,14 @@ class Reader(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+        self.options *= tag == "span"
 
     def handle_data(self, data):
-        self.text.append(data)
+        if self.options:
+            self.text[-1] += data
+            self.options -= 1
+        else:
+            self.text.append(data)
 
     def titles(self):
         """Return the texts that are more than spaces."""

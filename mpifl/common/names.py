@@ -16,11 +16,14 @@ class Names:
 
     A name may be any text. Characters that move a terminal's cursor or reverse its line are removed. A name
     that looks like a number, or that two silos have, is shown with the silo's number.
+
+    Attributes:
+        many: How many silos have a name.
     """
 
     def __init__(self, names: Sequence[object] = ()) -> None:
         self._names = [printable(str(name)) for name in names]
-        self._times = Counter(self._names)
+        self._times, self.many = Counter(self._names), len(self._names)
 
     def __getitem__(self, silo: int | str) -> str:
         if not str(silo).isdecimal():  # a run folder may come from another program

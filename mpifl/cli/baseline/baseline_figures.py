@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,18 +20,20 @@ from mpifl.report.judging import (
     Trained,
     by_draws,
     by_exchanges,
-    by_right_answers,
     can_tell,
     drawn,
     figures_of_rows,
 )
-from mpifl.report.runs import Difference, chance
+from mpifl.report.runs import OF_TWO_CLASSES, Difference, chance
 from mpifl.silo.parameters import FlatModel
 
-EXACT = "exact McNemar test, and Tango's interval"
+WIDENED = "widened to 0 where that test sees no difference"
+EXACT = f"paired: exact McNemar test, and Tango's interval, {WIDENED}"
 BOOTSTRAP = "paired bootstrap over the rows, 2,000 draws"
 BY_GROUPS = "paired bootstrap over the groups of rows, 2,000 draws"
-EXCHANGED = f"; p of fewer than {FEW} {{what}}: exact test of exchanges"
+EXCHANGED = f"; p of fewer than {FEW} {{what}}: exact test of exchanges, and the interval is {WIDENED}"
+OTHERS = "silos with several classes"
+"""What the last line is of where the rows of other silos have one class."""
 BY_TEST_ROWS = (
     "The trainings were ended, or their models chosen, by scores on these same test rows, which flatters "
     "each of them; use [evaluate] split = 'valid'."
@@ -53,6 +56,7 @@ class Scored:
         events: How many rows have the rarer of two answers; None where there are no such two.
         undefined: The draws of the bootstrap in which a model has no figure.
         few: Whether no difference could be seen in so few rows, or groups of rows.
+        alike: Whether all rows have one class, of which the metric says nothing.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Scored:
     events: int | None = None
     undefined: int = 0
     few: bool = False
+    alike: bool = False
 
     @property
     def seen(self) -> bool | None:
@@ -130,6 +135,12 @@ class _Judged:
     @property
     def values(self) -> list[float]:
         return [one.value() for one in self.models]
+
+    @property
+    def alike(self) -> bool:
+        """Whether all rows have one class, of which the metric says nothing."""
+        named = self.models[0].task.main_metric.name in OF_TWO_CLASSES
+        return named and len(self.models[0].labels or ()) == 1
 
     @property
     def both_right(self) -> tuple[int, int] | None:
@@ -197,11 +208,15 @@ def _model(plan: BaselinePlan, task: GridRun) -> tuple[Trained, FlatModel]:
 
 def _of_rights(judged: Sequence[_Judged]) -> tuple[list[Scored], Scored]:
     """Return the rows of the table where each answer is right or wrong."""
-    pairs = [one.both_right or (0, 0) for one in judged]
-    found = [by_right_answers(*pair, one.rows) for one, pair in zip(judged, pairs, strict=True)]
-    rows = sum(one.rows for one in judged)
-    whole = by_right_answers(sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs), rows)
-    return _silos(judged, found), _whole(judged, whole)
+    told = [one for one in judged if not one.alike]
+    pairs = {one.number: one.both_right or (0, 0) for one in told}
+    found = [
+        chance.by_right_answers(*pairs[one.number], one.rows) if one.number in pairs else None
+        for one in judged
+    ]
+    better, worse = (sum(pair[nth] for pair in pairs.values()) for nth in (0, 1))
+    whole = chance.by_right_answers(better, worse, sum(one.rows for one in told)) if told else None
+    return _silos(judged, found), _whole(told, whole, every=len(told) == len(judged))
 
 
 def _of_draws(judged: Sequence[_Judged], seed: int, mean: bool) -> tuple[list[Scored], Scored]:
@@ -209,6 +224,10 @@ def _of_draws(judged: Sequence[_Judged], seed: int, mean: bool) -> tuple[list[Sc
     found: list[Difference | None] = []
     kept, apart, undefined = list[_Judged](), list[np.ndarray](), list[int]()
     for one in judged:
+        if one.alike:
+            found.append(None)
+            undefined.append(0)
+            continue
         (federated, alone, *_), figures = one.values, drawn(one.models[:2], seed, one.number, one.groups)
         differences = figures[:, 0] - figures[:, 1]
         undefined.append(int((~np.isfinite(differences)).sum()))
@@ -218,11 +237,11 @@ def _of_draws(judged: Sequence[_Judged], seed: int, mean: bool) -> tuple[list[Sc
             apart.append(differences)
     silos = [replace(one, undefined=of) for one, of in zip(_silos(judged, found), undefined, strict=True)]
     if not kept:
-        return silos, _whole([], None, mean)
+        return silos, _whole([], None, mean=mean)
     weights, each = [one.counted for one in kept], [one.values for one in kept]
     by = float(np.average([values[0] - values[1] for values in each], weights=weights))
     whole = by_draws(by, np.average(apart, axis=0, weights=weights), _exact(kept, weights, seed))
-    return silos, _whole(kept, whole, mean)
+    return silos, _whole(kept, whole, mean=mean, every=len(kept) == len(judged))
 
 
 def _exact(judged: Sequence[_Judged], weights: Sequence[float], seed: int) -> float | None:
@@ -241,25 +260,36 @@ def _silos(judged: Sequence[_Judged], found: Sequence[Difference | None]) -> lis
     return [
         replace(
             _scored(of.name, (of.rows, of.counted), of.values, one, None if one is None else next(corrected)),
-            events=of.models[0].events,
+            events=_rarer([of]),
+            alike=of.alike,
             few=one is not None and not can_tell(of.many, tests),
         )
         for of, one in zip(judged, found, strict=True)
     ]
 
 
-def _whole(judged: Sequence[_Judged], found: Difference | None, mean: bool = False) -> Scored:
+def _rarer(judged: Sequence[_Judged]) -> int | None:
+    """Return how many rows have the rarer of two answers; None where rows have no single one of two."""
+    each = [one.models[0].labels for one in judged if one.models[0].task.choices == 2]
+    if len(each) < len(judged) or None in each or not each:
+        return None
+    labels = sum((Counter(of) for of in each), Counter[int]())
+    return sum(labels.values()) - max(labels.values())
+
+
+def _whole(
+    judged: Sequence[_Judged], found: Difference | None, *, mean: bool = False, every: bool = True
+) -> Scored:
     """Return the row for all rows: each model's figures in the mean by the rows that count, which `mean` says
-    is not the figure of all rows together."""
-    each = [one.models[0].events for one in judged]
-    events = None if None in each or not each else sum(one for one in each if one is not None)
+    is not the figure of all rows together. `every` says that no silo is left out."""
     weights, means = [one.counted for one in judged], [math.nan, math.nan]
     if judged:
         means = np.average([one.values for one in judged], axis=0, weights=weights).tolist()
-    name, rows = "mean of silos by rows" if mean else "all rows", sum(one.rows for one in judged)
+    name, rows = "all rows" if every else OTHERS, sum(one.rows for one in judged)
+    name = "mean of silos by rows" if mean else name
     made = _scored(name, (rows, sum(weights)), means, found, None if found is None else found.p)
     few = found is not None and not can_tell(sum(one.many for one in judged), 1)
-    return replace(made, events=events, few=few)
+    return replace(made, events=_rarer(judged), few=few)
 
 
 def _scored(

@@ -21,10 +21,12 @@ from mpifl.cli.baseline.baseline_words import (
 from mpifl.cli.baseline.planned_runs import lent_shards, plan_of, plan_of_late, prepare
 from mpifl.cli.sweep import INTERRUPTED, run_each, validate_all
 from mpifl.common import InputError, cannot_be_written, write_atomic
-from mpifl.common.pages import Cell, Figure, Fold, Table, render, write_page
+from mpifl.common.pages import Cell, Figure, Fold, Table, charts, render, write_page
 from mpifl.report.observers import wide_console
 
 LOOKS = {"better": "best", "worse": "worst"}
+INTERVAL = "difference and interval"
+POOLED = " 'pooled' is a model trained on the rows of all silos in one place, to compare with."
 
 
 def baseline_command(
@@ -74,9 +76,15 @@ def baseline_command(
 
 def page(found: Baseline, title: str) -> str:
     """Return the page."""
-    rows = [_row(one, found) for one in (*found.silos, found.whole)]
-    drawn = Table(["silo", *heads(found), "interval, 0 in the middle"], rows)
-    note = f"{found.metric.name} on the same test rows; difference: federated − alone; {found.test}."
+    most = charts.ticks(0.0, max((abs(end) for one in (*found.silos, found.whole) if (of := one.difference)
+                                  for end in (of.low, of.high)), default=1.0))[-1]  # fmt: skip
+    rows = [_row(one, found, most) for one in (*found.silos, found.whole)]
+    end = f"{100 * most if found.metric.share else most:g}"
+    axis = [f"−{end}", "0", f"+{end}"]
+    drawn = Table(["silo", *heads(found), INTERVAL], rows, axes={INTERVAL: axis})
+    unit = ", in points" if found.metric.share else ""
+    note = f"{found.metric.label} on the same test rows; difference: federated − alone{unit}; {found.test}."
+    note += POOLED * (found.whole.pooled is not None)
     figure = Figure("Each silo alone, the federated model, and all pooled", note, [drawn], wide=True)
     remarks = [["all", one] for one in (*found.remarks, *warnings_of(found))]
     remarks += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
@@ -86,20 +94,17 @@ def page(found: Baseline, title: str) -> str:
         title=title,
         every=None,
         broad=True,
-        words=f"{len(found.silos):,} silos, {found.whole.rows:,} test rows",
+        words=f"{len(found.silos):,} silos, {sum(one.rows for one in found.silos):,} test rows",
         verdict=[verdict(found), of_chance(found)],
         figures=[figure],
         folds=folds if remarks else [],
     )
 
 
-def _row(one: Scored, found: Baseline) -> list[Cell]:
+def _row(one: Scored, found: Baseline, most: float) -> list[Cell]:
     texts, look = cells(one, found), LOOKS.get(judged(one, found.metric), "")
     row = [Cell(one.name), *(Cell(text) for text in texts[:-1]), Cell(texts[-1], look=look)]
     if (difference := one.difference) is None:
         return [*row, Cell("–")]
-    ends = [end for other in (*found.silos, found.whole) if other.difference is not None
-            for end in (other.difference.low, other.difference.high)]  # fmt: skip
-    most = max(map(abs, ends)) or 1.0
-    low, by, high = (50 + 46 * value / most for value in (difference.low, difference.by, difference.high))
-    return [*row, Cell(texts[-3], dots=[by], span=(low, high))]
+    low, by, high = (50 + 50 * value / most for value in (difference.low, difference.by, difference.high))
+    return [*row, Cell(texts[-3], dots=[by], span=(low, high), zero=50)]

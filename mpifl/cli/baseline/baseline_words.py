@@ -8,14 +8,14 @@ from typing import Any
 
 from rich.table import Table
 
-from mpifl.cli.baseline.baseline_figures import Baseline, Scored
+from mpifl.cli.baseline.baseline_figures import OTHERS, Baseline, Scored
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import paired
 
 NONE_SEEN = "no difference seen"
 FEWEST_EVENTS = 10
 """Rows of the rarer class below which an interval and a p say little."""
-TOO_FEW = "too few rows"
+TOO_FEW, ONE_CLASS = "too few rows", "one class only"
 MOST_NAMED = 6
 """Silos that the verdict names."""
 
@@ -56,15 +56,11 @@ def cells(one: Scored, found: Baseline) -> list[str]:
     """Return what stands below these headings, for a silo or for all rows."""
     metric = found.metric
     values = [one.alone, one.federated, *([] if one.pooled is None else [one.pooled])]
-    perfect = "one class only" if one.events == 0 else metric.write(1.0)
-    figures = [
-        (perfect if value == 1.0 else metric.write(value)) if math.isfinite(value) else "–"
-        for value in values
-    ]
+    figures = [metric.write(value) if math.isfinite(value) else "–" for value in values]
     rows = [f"{one.rows:,}", f"{one.counted:,}"][: len(_rows(found))]
     rows += [f"{one.events:,}" if one.events is not None else "–"] if _has_events(found) else []
     if one.difference is None or one.p is None:
-        return [*rows, *figures, "–", "–", "–", "undefined"]
+        return [*rows, *figures, "–", "–", "–", judged(one, metric)]
     difference = one.difference
     reach = f"{signed(metric, difference.low)} to {signed(metric, difference.high)}"
     p = f"{one.p:.3f}" if one.p >= 0.0005 else "< 0.001"
@@ -80,7 +76,10 @@ def warnings_of(found: Baseline) -> list[str]:
     said = []
     for one in found.silos:
         words = []
-        if one.events is not None and one.events < FEWEST_EVENTS:
+        if one.alike:
+            why = f"its test rows have one class, so {found.metric.name} says nothing"
+            words.append(f"{why} and is left out.")
+        elif one.events is not None and one.events < FEWEST_EVENTS:
             words.append(f"{one.events:,} row{'s' * (one.events != 1)} of the rarer class.")
             words += ["The interval and p say little."] if one.difference else []
         if one.undefined:
@@ -94,7 +93,7 @@ def warnings_of(found: Baseline) -> list[str]:
 def judged(one: Scored, metric: MetricInfo) -> str:
     """Say whether a difference is seen, and which way it goes."""
     if one.difference is None:
-        return "undefined"
+        return ONE_CLASS if one.alike else "undefined"
     if not one.seen:
         return TOO_FEW if one.few else NONE_SEEN
     return "better" if (one.difference.by > 0) == metric.higher_is_better else "worse"
@@ -119,7 +118,9 @@ def verdict(found: Baseline) -> str:
         rows = f"{whole.rows:,} test rows"
         if whole.counted < whole.rows:
             rows = f"{whole.counted:,} test rows that count, of {whole.rows:,}"
-        where = f"in the mean of {_silos(found)}, by their {rows}" if found.mean else f"on all {rows}"
+        every = not any(one.alike for one in found.silos)
+        where = f"on all {rows}" if every else f"on the {rows} of {OTHERS}"
+        where = f"in the mean of {_silos(found)}, by their {rows}" if found.mean else where
         low, high = signed(metric, whole.difference.low), signed(metric, whole.difference.high)
         said += (
             f" {where}: {metric.name} {metric.write(whole.federated)} against "
@@ -132,7 +133,7 @@ def verdict(found: Baseline) -> str:
     for one in found.silos:
         by_kind.setdefault(judged(one, metric), []).append(one.name)
     kinds = {"better": "better for", "worse": "worse for", NONE_SEEN: f"{NONE_SEEN} for"}
-    kinds |= {TOO_FEW: f"{TOO_FEW} at", "undefined": "undefined for"}
+    kinds |= {TOO_FEW: f"{TOO_FEW} at", ONE_CLASS: f"{ONE_CLASS} at", "undefined": "undefined for"}
     if len(by_kind) == 1 and len(found.silos) > 2:
         (kind,) = by_kind
         which = "any" if kind == NONE_SEEN else "each"

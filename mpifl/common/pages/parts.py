@@ -37,6 +37,7 @@ class Cell:
         image: The address of a picture in place of the text.
         dots: Places of dots, per cent from the left; the text says which.
         span: The ends of a line behind them.
+        zero: Where a line stands for no difference.
         beside: Whether the text stands beside them.
         path: A small curve in the units of a chart.
     """
@@ -49,6 +50,7 @@ class Cell:
     image: str = ""
     dots: Sequence[float] = ()
     span: tuple[float, float] | None = None
+    zero: float | None = None
     beside: bool = False
     path: str = ""
 
@@ -57,7 +59,7 @@ class Cell:
 class Table(Block):
     """A table; the first cell of each row names it. Headings of one that is to `sort` sort it. One of `silos`
     is searched, and the row that is chosen is drawn in the first chart. A heading of `axes` has these ends of
-    the axis of its dots below it."""
+    the axis of its dots below it, and perhaps the middle."""
 
     kind = "table"
     heads: Sequence[str]

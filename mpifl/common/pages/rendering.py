@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpifl.common import InputError, write_atomic
+from mpifl.common.pages.glossary import words_in
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -34,7 +35,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     style, program = ((TEMPLATES / name).read_text("utf-8") for name in ("page.css", "page.js"))
-    found.globals.update(style=style, program=program, policy=policy(style, program))
+    found.globals.update(style=style, program=program, policy=policy(style, program), words_in=words_in)
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": True}
     return found
 

@@ -36,6 +36,7 @@ from .federation_spec import (
 from .group_numbers import (
     group_note as group_note,
     groups_of as groups_of,
+    labels_of as labels_of,
     write_groups as write_groups,
 )
 from .records import (

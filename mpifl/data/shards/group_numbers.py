@@ -1,5 +1,5 @@
 """The group (such as a person) of each example of a shard: `SPLIT/group`, int64 [n], numbers that reveal no
-id."""
+id; and the class of each, without its x."""
 
 from __future__ import annotations
 
@@ -57,6 +57,21 @@ def groups_of(folder: Path, entry: ShardEntry | VerticalEntry) -> dict[str, np.n
                 said = f"{name} is of {count} groups, federation.json says {entry.groups[split]}"
                 raise ShardError(f"{path}: {said}; restore the right file")
     return found
+
+
+def labels_of(folder: Path, entry: ShardEntry, split: str) -> np.ndarray:
+    """Return the class number of each example of a split of a shard, int64 [n]; none where targets are no
+    class numbers.
+
+    Raises:
+        ShardError: the file cannot be read, or is not as long as its entry says.
+    """
+    name = f"{split}/y"
+    with opened(Path(folder) / entry.file, entry.bytes, None, (), [name]) as file:
+        stored = file.sets.get(name)
+        if stored is None or stored.dtype.name != "int64" or stored.shape != (entry.examples[split],):
+            return np.empty(0, np.int64)
+        return file.array(name)
 
 
 def group_note(folder: Path, spec: AnySpec) -> str:

@@ -27,7 +27,6 @@ from .paired import (
     FEW as FEW,
     by_draws as by_draws,
     by_exchanges as by_exchanges,
-    by_right_answers as by_right_answers,
     can_tell as can_tell,
     drawn as drawn,
 )

@@ -41,8 +41,8 @@ class MaskFiles:
 
     Args:
         folder: The folder; it must be empty, or not be there yet.
-        over: Whether an image with the mask over it, and the outline of the true one, is written beside each
-            mask, as `NAME.overlay.png`.
+        over: Whether an image with the mask over it, and the outline of the true one in the complementary
+            colour, is written beside each mask, as `NAME.overlay.png`.
 
     Attributes:
         count: How many masks were written.
@@ -108,7 +108,7 @@ class MaskFiles:
             laid = self._laid(np.asarray(made), image)
             if truth is not None:
                 edge = outline(truth)
-                laid[edge] = self._colours[truth[edge] % 256]
+                laid[edge] = 255 - self._colours[truth[edge] % 256]  # else one colour would say both
             self._image.fromarray(laid).save(path.with_suffix(".overlay.png"))
 
     def _laid(self, mask: np.ndarray, image: np.ndarray) -> np.ndarray:

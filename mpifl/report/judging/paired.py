@@ -1,7 +1,8 @@
 """Two models on the same rows: how far apart they are, and what of that chance makes of the rows.
 
-Of answers that are right or wrong the test is McNemar's, exact. Of any other metric it is a bootstrap over
-the rows, which both models share; p of few rows is of the exact test of exchanges.
+Of answers that are right or wrong the test is McNemar's, exact (`chance.by_right_answers`). Of any other
+metric it is a bootstrap over the rows, which both models share; p of few rows is of the exact test of
+exchanges.
 """
 
 from __future__ import annotations
@@ -23,53 +24,8 @@ FEW = 20
 1.96 sqrt((n - 1) / n) is against Student's t, and p has no floor."""
 EXCHANGES = 5000
 """The most exchanges: up to 12 rows, all of them."""
-HALVINGS = 60
-"""Turns of a search for an end of an interval; each halves what is left."""
 LEAST = 0.5
 """The share of draws in which both models must have a figure."""
-
-
-def by_right_answers(better: int, worse: int, rows: int) -> Difference:
-    """Return the difference of two shares of right answers to the same rows.
-
-    p is of the exact two-sided test (McNemar 1947): twice the smaller tail of a binomial with probability
-    1/2. The interval inverts Tango's score test (1998). It also holds 0 where the exact test does not refuse
-    0, since the score test refuses somewhat sooner.
-
-    Args:
-        better: Rows that the first model alone has right.
-        worse: Rows that the second model alone has right.
-        rows: All rows, at least 1.
-    """
-    from scipy import special  # tenths of a second, which only comparisons need
-
-    by, apart = (better - worse) / rows, better + worse
-    p = min(1.0, 2 * float(special.bdtr(min(better, worse), apart, 0.5))) if apart else 1.0
-    low = _end(better, worse, rows, -1.0, by, chance.Z)
-    high = _end(better, worse, rows, by, 1.0, -chance.Z)
-    if p > chance.LEVEL:
-        low, high = min(low, 0.0), max(high, 0.0)
-    return Difference(by, low, high, p, paired=True)
-
-
-def _end(better: int, worse: int, rows: int, low: float, high: float, wanted: float) -> float:
-    """Return the difference between two others at which the score is `wanted`; the score falls."""
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if _score(better, worse, rows, middle) > wanted:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def _score(better: int, worse: int, rows: int, by: float) -> float:
-    """Return Tango's score (1998, equation 3) of a difference, which lies between -1 and 1."""
-    linear = (2 * rows - better + worse) * by - better - worse
-    constant = -worse * by * (1 - by)
-    only = (math.sqrt(linear * linear - 8 * rows * constant) - linear) / (4 * rows)
-    square = rows * (2 * only + by * (1 - by))
-    return (better - worse - rows * by) / math.sqrt(square) if square > 0 else 0.0
 
 
 def drawn(models: Sequence[RowFigures], seed: int, silo: int, groups: np.ndarray | None = None) -> np.ndarray:

@@ -96,12 +96,12 @@ class RowFigures:
         return int(getattr(self._kept, "counted", self.rows))
 
     @property
-    def events(self) -> int | None:
-        """How many rows have the rarer of two answers; None where a row has no single one of two."""
-        if self.task.choices != 2 or self.y is None or self.y.numel() != self.rows:
+    def labels(self) -> dict[int, int] | None:
+        """How many rows have each class that some have; None where a row has no single one."""
+        if not self.task.choices or self.y is None or self.y.numel() != self.rows:
             return None
-        yes = int((self.y > 0).sum())
-        return min(yes, self.rows - yes)
+        found = np.unique(self.y.long().numpy(), return_counts=True)
+        return dict(zip(*(one.tolist() for one in found), strict=True))
 
     @property
     def right(self) -> np.ndarray | None:

@@ -12,7 +12,15 @@ from pydantic_core import from_json
 
 from mpifl.common import LARGEST_FILE, InputError, read_whole
 from mpifl.common.pages import Figure, Grid, Said, charts, there
-from mpifl.learning.metrics import AnswerColumn, ToldAnswers, base_rate, calibration, precision_recall, roc
+from mpifl.learning.metrics import (
+    AnswerColumn,
+    MetricInfo,
+    ToldAnswers,
+    base_rate,
+    calibration,
+    precision_recall,
+    roc,
+)
 from mpifl.report.judging import NAMES, weights_told, why_none
 from mpifl.report.pictures import AnswerChart, Confusion, Reach, draw_answers
 from mpifl.report.runs import Summary, chance
@@ -40,14 +48,20 @@ NO_PLOTS = (
 
 
 class Answered(NamedTuple):
-    """The answers that are known: of whose rows, of which silos, why of no more, and what to do; and what
-    weights of the loss mean for them."""
+    """The answers that are known: of whose rows, of which silos, why of no more, and what to do; what weights
+    of the loss mean for them, and what speaks against their intervals."""
 
     rows: Mapping[str, ToldAnswers]
     silos: Mapping[str, ToldAnswers]
     withheld: str = ""
     hint: str = ""
     weighed: str = ""
+    doubt: str = ""
+
+    def doubts(self, metric: MetricInfo) -> list[str]:
+        """Return what speaks against the intervals that a page shows, of answers or of a share."""
+        shown = chance.counts(metric) or any(of.intervals for of in self.rows.values())
+        return [self.doubt] if self.doubt and shown else []
 
 
 def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
@@ -133,12 +147,14 @@ def answer_charts(found: Answered, classes: Sequence[str]) -> list[AnswerChart]:
         )
         if level and lines:
             lines = [charts.Line(level[0], [(0.0, level[1]), (1.0, level[2])], "target", ""), *lines]
+        doubt = found.doubt if "(DeLong)" in said else ""
+        said += f" {doubt[:1].upper()}{doubt[1:]}." if doubt else ""
         if lines:
-            charted.append(AnswerChart(file, title, along, beside, said, lines))
-    return charted + _calibration(drawn, by, found.weighed)
+            charted.append(AnswerChart(file, title, along, beside, said, lines, below=doubt))
+    return charted + _calibration(drawn, by, found)
 
 
-def _calibration(drawn: Sequence[AnswerLine], by: str, weighed: str) -> list[AnswerChart]:
+def _calibration(drawn: Sequence[AnswerLine], by: str, found: Answered) -> list[AnswerChart]:
     """Return the chart of observed frequencies, with 95 % intervals of lines that are of no single silo."""
     bins = [(one, calibration(one.column)) for one in drawn]
     if not any(of for _, of in bins):
@@ -155,9 +171,9 @@ def _calibration(drawn: Sequence[AnswerLine], by: str, weighed: str) -> list[Ans
         below = f"{'each line' if by else name}: {len(of)} bins of " + " to ".join(
             f"{one:,}" for one in sorted({many[0], many[-1]})
         )
-        below += " rows, with 95% intervals (Wilson)"
+        below += " rows, with 95% intervals (Wilson)" + f"; {found.doubt}" * bool(found.doubt)
     said = f"Observed frequency over predicted probability{by}. Each line has bins of about as many rows."
-    told_of = [f"{below[:1].upper()}{below[1:]}.", OTHER_BINS, f"{weighed.capitalize()}."]
+    told_of = [f"{below[:1].upper()}{below[1:]}.", OTHER_BINS, f"{found.weighed.capitalize()}."]
     said = " ".join([said, *(one for one in told_of if one != ".")])
     lines = [charts.Line("perfect calibration", [(end, end) for end in ends], "target", "")]
     lines += [

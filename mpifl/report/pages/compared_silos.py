@@ -8,11 +8,14 @@ from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Table, charts
+from mpifl.report.judging import NAMES
 from mpifl.report.pages.gains import Gain, gains, held_against, values
 from mpifl.report.runs import (
+    OF_TWO_CLASSES,
     Held,
     Standing,
     Summary,
+    as_counted,
     cells_against,
     chance,
     examples,
@@ -50,13 +53,14 @@ def _algorithm(one: Standing) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def held_by(summaries: Sequence[Summary]) -> dict[str, Held]:
-    """Return what each silo holds, where all runs are of the same shards and these can be read."""
-    first = summaries[0]
-    environment = read_environment(first.run)
-    if any(not same_data(first.data, run.data) for run in summaries):
-        return {}
-    return examples(first, trained_on(first, environment), Names(environment.get("silos", ())))
+def counted(summaries: Sequence[Summary]) -> tuple[list[Summary], dict[str, Held]]:
+    """Return runs as they are told where what each silo holds is known, and that, where all runs are of the
+    same shards and these can be read."""
+    first, held = summaries[0] if summaries else None, dict[str, Held]()
+    if first is not None and all(same_data(first.data, run.data) for run in summaries):
+        ran = read_environment(first.run)
+        held = examples(first, trained_on(first, ran), Names(ran.get("silos", ())), ran)
+    return [as_counted(run, held) for run in summaries], held
 
 
 def _by_seed(one: Standing) -> dict[str, dict[Hashable, float]]:
@@ -112,6 +116,8 @@ def silos_of_settings(
             cells.append(Cell(metric.write(served) + change, served, gain.look if gain else ""))
         rows.append(cells)
     note, heads = f"{_whose(found)}{_of_seeds(found)}. ", [one.name for one in shown]
+    alike = [name for name, of in held.items() if of.commonest == 1 and metric.name in OF_TWO_CLASSES]
+    note += f"Rows of {NAMES.listed(alike)} have one class, and are left out. " if alike else ""
     if against is None:
         table = Table(["silo", *heads], rows, sort=True)
         return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), {}

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.judging import scores
-from mpifl.report.pages.compared_silos import each_against, held_by, reference_of, silos_of_settings
+from mpifl.report.pages.compared_silos import counted, each_against, reference_of, silos_of_settings
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
@@ -75,6 +75,7 @@ def compare_page(
     Raises:
         InputError: there is no such setting.
     """
+    summaries, held = counted(summaries)
     found, drawn = standings_of(summaries), list[Figure | None]()
     said = verdict(found)
     if found and target is not None and all(_to_target(one, target).text == MISSED for one in found):
@@ -82,9 +83,9 @@ def compare_page(
     said += ranked_by(found)
     if found:
         reference = reference_of(found, against)
-        silos, over = silos_of_settings(found, reference, held_by(summaries))
-        held = each_against(found, reference) if against and reference else None
-        drawn = [_settings(found, target, path), held, _grid(found, path), *_panels(found, target), silos]
+        silos, over = silos_of_settings(found, reference, held)
+        tests = each_against(found, reference) if against and reference else None
+        drawn = [_settings(found, target, path), tests, _grid(found, path), *_panels(found, target), silos]
         if reference and over:
             said.append(gained(over, found[0].metric, reference.name, found[0].name))
     said.append(_accounted(summaries, left_out, found))
@@ -324,9 +325,8 @@ def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fo
         for column in columns:
             figure = each.get(column.figure)
             row.append(Cell(column.show(figure), "" if figure is None else figure))
-        if target is not None:
-            rounds = each["rounds_to_target"]
-            row.append(Cell(to_target(run, each), "" if rounds is None else rounds))
+        rounds = each.get("rounds_to_target")
+        row += [] if target is None else [Cell(to_target(run, each), "" if rounds is None else rounds)]
         rows.append(row)
     named = [curve_legends.short(key, keys) or key.removesuffix(".name") for key in keys]
     heads = [*(column.heading for column in columns), *([f"to {level}"] if level else [])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mpifl.common import Names
 from mpifl.report.judging import NAMES
@@ -33,18 +33,33 @@ def divergence(summary: Summary, names: Names) -> list[Event]:
 
 
 def told(summary: Summary, names: Names) -> str:
-    """Say how a run diverged, and which round and model are the last of use; "" of one that has not."""
+    """Say how a run began to diverge, why that usually is, and which round and model are the last of use; ""
+    of one that has not. What followed stands among the events."""
     if not summary.diverged:
         return ""
-    found, lost = divergence(summary, names), why_lost(summary.run) or ""
-    said = [
-        f"{one.what[:1].lower()}{one.what[1:]}"
-        + f" (round {one.round:,})" * (f" in round {one.round:,}," not in one.what)
-        for one in found
-    ]
-    said += [lost] if chance.names_divergence(lost) else []
-    last = min((one.round for one in found), default=summary.rounds + 1) - 1
-    return f"The run diverged: {'; '.join(said)}. {_of_use(summary, last)}"
+    found, said = divergence(summary, names), why_lost(summary.run) or "its loss is not finite"
+    if found:
+        said = f"{found[0].what[:1].lower()}{found[0].what[1:]}"
+        said += f" (round {found[0].round:,})" * (f" in round {found[0].round:,}," not in said)
+    last = found[0].round - 1 if found else summary.rounds
+    return f"The run diverged: {said}. {cause(summary.job)}{_of_use(summary, last)}"
+
+
+def cause(job: Mapping[str, Any]) -> str:
+    """Say what usually makes a job diverge, and its value; "" where that is not known."""
+    local = job.get("local")
+    lr = number(local, "lr") if isinstance(local, Mapping) else None
+    return "" if lr is None else f"The usual cause is too large a learning rate: [local] lr is {lr:g}. "
+
+
+def model_told(summary: Summary) -> str:
+    """Say which round's model lies in the run folder."""
+    if (best := summary.model_round) is not None:
+        return f"saved model: round {best:,}, the best"
+    if summary.finished:
+        return f"saved model: round {summary.rounds:,}, the last"
+    kept = saved(summary.run)
+    return f"newest checkpoint: round {kept[0]:,}" if kept else "no model is saved yet"
 
 
 def fallen(summary: Summary) -> list[str]:

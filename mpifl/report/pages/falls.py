@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import median
 
 import numpy as np
@@ -15,12 +15,13 @@ from mpifl.report.runs import Held, Summary, chance, units
 from mpifl.run.folder import number
 
 USUAL, SHARE = 6, 0.05
-"""A fall is a step down of more than so many times the usual step, and of this share of the whole span."""
+"""A fall is a step down of this share of the whole span, and more than chance makes of the rows; where that
+is not known, of more than so many times the usual step."""
 LATE = 0.1
 """The first share of the rounds, in which steps are large, has no falls."""
 MOST_FALLS, MOST_BLAMED, MOST_NAMED = 3, 3, 10
 MOST_LOOKED = 200
-"""The largest falls of silos of which some may exceed chance."""
+"""The largest falls of which some may exceed chance."""
 UNKNOWN = "not known why"
 
 
@@ -29,22 +30,22 @@ def falls(summary: Summary, least: bool = True) -> list[tuple[int, float]]:
 
     Args:
         summary: The run.
-        least: Whether a fall must exceed chance and be larger than the run's usual steps.
+        least: Whether a fall must exceed chance, or the run's usual steps.
     """
     points, sign = _points(summary), 1 if summary.metric.higher_is_better else -1
     steps = [(at, sign * (old - new)) for (_, old), (at, new) in pairwise(points)]
     if not steps:
         return []
     values, usual = [value for _, value in points], median(abs(step) for _, step in steps)
-    limit = max(USUAL * usual, SHARE * (max(values) - min(values))) if least else 0.0
-    first, last = points[0][0], points[-1][0]
-    new, rows = dict(points), summary.rows if least and chance.counts(summary.metric) else 0
-    found = [
-        (at, fall) for at, fall in steps
-        if fall > limit and at > first + LATE * (last - first)
-        and (not rows or chance.differ(new[at], new[at] + sign * fall, rows))
-    ]  # fmt: skip
-    return sorted(found, key=lambda one: -one[1])[:MOST_FALLS]
+    new, rows = dict(points), summary.rows if chance.counts(summary.metric) else 0
+    limit = max(0 if rows else USUAL * usual, SHARE * (max(values) - min(values))) if least else 0.0
+    late = points[0][0] + LATE * (points[-1][0] - points[0][0])
+    largest = sorted((one for one in steps if one[1] > limit and one[0] > late), key=lambda one: -one[1])
+    if not least or not rows:
+        return largest[:MOST_FALLS]
+    looked = largest[:MOST_LOOKED]
+    beyond = ((at, by) for at, by in looked if chance.differ(new[at], new[at] + sign * by, rows))
+    return list(islice(beyond, MOST_FALLS))
 
 
 def told_falls(summary: Summary, names: Names) -> list[Event]:
@@ -67,10 +68,12 @@ def told_falls(summary: Summary, names: Names) -> list[Event]:
 
 def _usual(summary: Summary, old: float, new: float) -> str:
     """Say why a fall is nothing unusual: within chance, or not much larger than other steps."""
-    if chance.counts(summary.metric) and summary.rows and not chance.differ(old, new, summary.rows):
-        return f"within chance for {summary.rows:,} rows"
+    rows, metric = summary.rows, summary.metric
+    if chance.counts(metric) and rows and not chance.differ(old, new, rows):
+        reach = units.between(*chance.apart(new, old, rows), metric)
+        return f"within chance: 95% interval {reach} ({rows:,} rows)"
     step = median(abs(one - other) for (_, one), (_, other) in pairwise(_points(summary)))
-    return f"the median step between rounds is {units.points(step, summary.metric)}"
+    return f"the median step between rounds is {units.points(step, metric)}"
 
 
 def _points(summary: Summary) -> list[tuple[int, float]]:
@@ -117,14 +120,16 @@ def silo_falls(
     rounds: Sequence[int],
     values: np.ndarray,
 ) -> list[Event]:
-    """Return the largest falls of single silos that exceed chance, where the model itself does not fall."""
+    """Return the falls of single silos that exceed chance, those of most rows first, where the model itself
+    does not fall; as many as its own falls leave room for."""
     metric, found = summary.metric, list[Event]()
     if not chance.counts(metric) or len(rounds) < 2:
         return []
     drops = np.nan_to_num((values[:, :-1] - values[:, 1:]) * (1 if metric.higher_is_better else -1))
     usual, of_model = USUAL * np.median(np.abs(drops), axis=1), {at for at, _ in falls(summary)}
     late = rounds[0] + LATE * (rounds[-1] - rounds[0])
-    for place in np.argsort(-drops, axis=None, kind="stable")[:MOST_LOOKED].tolist():
+    rows = np.array([held[name].out if name in held else 0 for name in called])
+    for place in np.argsort(-drops * rows[:, None], axis=None, kind="stable")[:MOST_LOOKED].tolist():
         row, nth = divmod(place, drops.shape[1])
         old, new = values[row, nth : nth + 2].tolist()
         of, at = held.get(called[row]), rounds[nth + 1]
@@ -135,7 +140,7 @@ def silo_falls(
             said = f"{metric.title} of silo {called[row]} {verb} by {by} to {metric.write(new)}"
             reach = units.between(*chance.apart(new, old, of.out), metric)
             found.append(Event(at, said, f"{UNKNOWN}; 95% interval: {reach} ({of.words()})"))
-    return found[:MOST_FALLS]
+    return found[: MOST_FALLS - len(of_model)]
 
 
 def _blamed(summary: Summary, at: int) -> str:

@@ -17,7 +17,11 @@ SEEDS, EXAMPLES = "the seeds", "the held-out examples"
 """What chance comes from."""
 NO_CHANGE = "No silo's change exceeds chance by itself."
 UNTOLD = "Chance is not known for single silos."
-ALONE = "a model trained alone"
+ALONE, THIS = "a model trained alone", "this model"
+PAIRED = (
+    "Both models answer the same rows, so chance is that of pairs (Tango's interval). Which rows changed is "
+    "not recorded: the most that can have are taken. Nothing is corrected for the number of silos."
+)
 MOST_NAMED = 3
 """Silos that are named as below guessing."""
 
@@ -88,7 +92,8 @@ def held_against(found: Iterable[Gain]) -> str:
         f"A change is shown where it exceeds chance over {' and over '.join(parts)}, for each silo by itself."
     )
     said += "" if any(gain.look for gain in given) else f" {NO_CHANGE}"
-    return said + ("" if SEEDS in parts else " A setting with one seed shows no spread over seeds.")
+    said += "" if SEEDS in parts else " A setting with one seed shows no spread over seeds."
+    return said + (f" {PAIRED}" if EXAMPLES in parts else "")
 
 
 def values(summary: Summary) -> dict[str, float]:
@@ -112,12 +117,12 @@ def gain_unknown(summary: Summary) -> list[str]:
     return [f"{said} To answer, run 'mpifl baseline {run}/job.toml --out {run}-baseline'."]
 
 
-def check_alone(summary: Summary, alone: Summary) -> None:
-    """See that a run may be held against another in which each silo trains by itself.
+def gains_over(alone: Summary, summary: Summary, held: Mapping[str, Held]) -> dict[str, Gain]:
+    """Return what each silo gains over another run, in which each trains by itself.
 
     Raises:
-        InputError: it may not: its silos do not train alone, or they, its metric or the examples that judge
-            are others.
+        InputError: that is no such run: its silos do not train alone, or they, its metric or the examples
+            that judge are others.
     """
     if not trains_alone(alone.job):
         what = "its silos do not train alone, as those of algorithm 'ditto' with lambda = 0 do"
@@ -134,6 +139,7 @@ def check_alone(summary: Summary, alone: Summary) -> None:
             raise InputError(
                 f"--alone {alone.run}: {what}; name a run like {summary.run}, of silos that each train alone"
             )
+    return gains(values(summary), values(alone), summary.metric, held)
 
 
 def _together(found: Mapping[str, Gain], metric: MetricInfo, against: str, setting: str) -> str:
@@ -160,7 +166,7 @@ def _together(found: Mapping[str, Gain], metric: MetricInfo, against: str, setti
     )
 
 
-def largest_loss(found: Mapping[str, Gain], metric: MetricInfo, held: Mapping[str, Held]) -> str:
+def _largest_loss(found: Mapping[str, Gain], metric: MetricInfo, held: Mapping[str, Held]) -> str:
     """Say which silo loses most beyond chance, and what is known of why; "" where none does."""
     lose = [(gain.by, name) for name, gain in found.items() if gain.look == "worst" and gain.reach]
     if not lose:
@@ -173,11 +179,22 @@ def largest_loss(found: Mapping[str, Gain], metric: MetricInfo, held: Mapping[st
     )
 
 
-def gained(
-    found: Mapping[str, Gain], metric: MetricInfo, against: str = ALONE, setting: str = "this model"
-) -> str:
+def gained(found: Mapping[str, Gain], metric: MetricInfo, against: str = ALONE, setting: str = THIS) -> str:
     """Say what silos gain together, and at how many of them the change exceeds chance; by which setting."""
     return f"{_together(found, metric, against, setting)}{_singly(found)}"
+
+
+def compared(
+    summary: Summary, alone: Summary | None, found: Mapping[str, Gain], held: Mapping[str, Held]
+) -> list[str]:
+    """Say what silos gain over those alone, and of which rounds both are where these differ."""
+    if alone is None or not found:
+        return []
+    own, other = (run.of_model["round"] for run in (summary, alone))
+    setting, against = "personal models" if summary.personal else THIS, ALONE
+    if own != other:
+        setting, against = f"{setting} (round {own:,})", f"{against} (round {other:,})"
+    return [gained(found, summary.metric, against, setting), _largest_loss(found, summary.metric, held)]
 
 
 def _singly(found: Mapping[str, Gain]) -> str:
@@ -193,7 +210,7 @@ def _singly(found: Mapping[str, Gain]) -> str:
 
 
 def below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[str]:
-    """Say which silos do worse, beyond chance, than the most common class of their training rows as the only
+    """Say which silos do worse, beyond chance, than the most common class of their scored rows as the only
     answer."""
     metric, found = summary.metric, []
     if summary.main and chance.guesses(summary, summary.main[1]):
@@ -202,9 +219,9 @@ def below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[str]:
         guess = of.commonest if (of := held.get(name)) else None
         if metric.name != ACCURACY.name or value is None or guess is None or not (of and of.out):
             continue
-        if chance.interval(value, of.out)[1] < guess:
+        if chance.interval(value, of.out)[1] < guess < 1:
             found.append(f"silo {name} has {metric.write(value)}, and that class {metric.write(guess)}")
     said = "; ".join(found[:MOST_NAMED])
     said += f"; and {len(found) - MOST_NAMED:,} more silos" if len(found) > MOST_NAMED else ""
-    head = f"{metric.label} is below the share of the silo's most common training class"
+    head = f"{metric.label} is below guessing, the share of the most common class in a silo's scored rows"
     return [f"{head}: {said}"] if found else []

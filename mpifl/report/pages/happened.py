@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import ceil
 from statistics import fmean, median
 from types import MappingProxyType
 
@@ -20,8 +22,9 @@ from mpifl.report.runs import Held, Summary, chance, one_class, units
 from mpifl.run.folder import number, why_lost
 
 MOST_LEFT_OUT, MOST_MINDED = 20, 3
-PART = " Each round asks a part of the silos."
+LOST_AGAIN = "lost again by the end"
 NO_FAULT = "No silo was left out of a round, and no rank was lost."
+ALL_ASKED = "All of these answered, and no rank was lost."
 
 
 def verdict(
@@ -51,7 +54,7 @@ def _reached(summary: Summary) -> str:
     if final is not None:
         whose = tested if metric.test in summary.at_end else "the test rows of all silos"
         said = f"{metric.title} is {metric.write(final)} on {whose}, scored once at the end{by}"
-        return f"{said}{_of_target(summary, None)}."
+        return f"{said}{_of_target(summary)}."
     if judged is None or (value := summary.figure(judged)) is None:
         return _unscored(summary)
     held = "the silos' validation rows" if summary.by_valid else HELD_OUT
@@ -59,7 +62,7 @@ def _reached(summary: Summary) -> str:
     of = {metric.test: f"on {tested}", metric.pooled: held}
     mean = f"as the silos' mean, weighted by {'validation rows' if summary.by_valid else 'examples'}"
     said = f"{metric.title} is {metric.write(value, summary.target)} {of.get(judged, mean)}{by}"
-    return f"{said}{_of_target(summary, value)}."
+    return f"{said}{_of_target(summary)}."
 
 
 def _unscored(summary: Summary) -> str:
@@ -73,51 +76,65 @@ def _unscored(summary: Summary) -> str:
     return f"No round was scored. {why}. To get a score, add {test}{more}."
 
 
-def _of_target(summary: Summary, value: float | None) -> str:
-    """Say when the model was at the target by the rows that rounds look at.
-
-    Args:
-        summary: The run.
-        value: What it ended with on these rows, None where that is not told.
-    """
+def _of_target(summary: Summary) -> str:
+    """Say when the model was at the target by the rows that rounds look at, and by how few rows it is not."""
     if summary.target is None:
         return ""
     target, at = summary.metric.write_briefly(summary.target), summary.reached(summary.target)
     when = f"was reached in round {at:,}" if at else f"was not reached{'' if summary.finished else ' yet'}"
-    lost = at and value is not None and not summary.metric.reaches(value, summary.target)
     where = " on the silos' validation rows" if summary.by_valid else ""
-    return f"; the target, {target}, {when}{where}{', and lost again by the end' if lost else ''}"
+    lost, rows = f", and {LOST_AGAIN}" if lost_again(summary) else "", summary.rows
+    best = None if at else best_round(summary.records, summary.metric)
+    value = best[1] if best else summary.figure(summary.judged_by or "")
+    said = f"; the target, {target}, {when}{where}{lost}"
+    if value is None or not (lost or best) or not rows or not chance.counts(summary.metric):
+        return said
+    lacks = ceil((summary.target - value) * rows - 1e-9)
+    near = f": {lacks:,} right answer{'s' * (lacks > 1)} of {rows:,} {'are' if lacks > 1 else 'is'} lacking"
+    return said + f"{near}, which is within chance" * (chance.interval(value, rows)[1] >= summary.target)
+
+
+def lost_again(summary: Summary) -> bool:
+    """Return whether the model is no longer at the target that a round has reached."""
+    value, target = summary.figure(summary.judged_by or ""), summary.target
+    if value is None or target is None or not summary.reached(target):
+        return False
+    return not summary.metric.reaches(value, target)
 
 
 def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     """Say how the model serves the silos, if more than one was scored."""
     told = scores(summary)
     each = ranked(told, summary.metric)
-    alike = [name for name, value in each if value in (None, 1.0) and one_class(told[name], held.get(name))]
-    who, label = NAMES.listed(alike, MOST_NAMED), summary.metric.label
-    one = f"The rows of {who} have one class, so {label} says nothing."
+    alike = [name for name, value in each if value is None and one_class(told[name], held.get(name))]
+    one = f"The rows of {NAMES.listed(alike, MOST_NAMED)} have one class, so {summary.metric.label} says"
+    one += " nothing and does not count."
     found = [(name, value) for name, value in each if value is not None]
     if len(found) < 2:
         return one if alike and len(each) > 1 else ""
     write, half = summary.metric.write, median(value for _, value in found)
-    low, high = found[0][1], next((o for o in reversed(found) if o[0] not in alike), found[-1])[1]
+    low, high = found[0][1], found[-1][1]
     where = f" on {summary.silo_rows}" if summary.silo_rows else ""
-    if low == high and not alike:
-        return f"All {len(found):,} silos have {write(low)}{where}."
-    low_ones = [name for name, value in found if value == low]
-    who = f"{NAMES.listed(low_ones, MOST_NAMED)} {'are' if len(low_ones) > 1 else 'is'}"
+    if low == high:
+        return f"All {len(found):,} silos have {write(low)}{where}.{f' {one}' * bool(alike)}"
+
+    def who_has(end: float) -> str:
+        names = [name for name, value in found if value == end]
+        said = NAMES.listed(names, MOST_NAMED)
+        return f"{said[:1].upper()}{said[1:]} {'are' if len(names) > 1 else 'is'}"
+
     own = " Each silo has a model of its own." if summary.personal else ""
+    algorithm, main = summary.job.get("algorithm", {}), summary.main
+    if own and "personal" not in algorithm and main and main[0] != summary.metric.test:
+        command = f"'mpifl evaluate {shlex.quote(str(summary.run))} --silos'"
+        own += f" The shared model beside it was not scored; {command} does so."
     without = [name for name, value in each if value is None and name not in alike]
     lacks = f" The rows of {NAMES.listed(without, MOST_NAMED)} have no {summary.metric.label}."
     mean = write(fmean(value for _, value in found))
-    tops = [
-        name for name, value in found if value == high and (name not in alike or len(alike) == len(found))
-    ]
-    best = f"{NAMES.listed(tops, MOST_NAMED)} {'are' if len(tops) > 1 else 'is'}"
-    top = f"{best[:1].upper()}{best[1:]} the best, with {write(high)}. " * (low != high)
     return (
-        f"The mean over silos, each counted once, is {mean}{where}. {who[:1].upper()}{who[1:]} the worst of "
-        f"{len(found):,} silos, with {write(low)}. {top}The median is {write(half)}."
+        f"The mean over silos, each counted once, is {mean}{where}. {who_has(low)} the worst of "
+        f"{len(found):,} silos, with {write(low)}. {who_has(high)} the best, with {write(high)}. "
+        f"The median is {write(half)}."
         f"{own}{lacks * bool(without)}{f' {one}' * bool(alike)}"
     )
 
@@ -173,9 +190,20 @@ def happened(
         heads, rows = heads[:2], [row[:2] for row in rows]
     told = any("faults" in record for record in summary.records)
     fault = any(record.get("faults") or record.get("ranks_lost") for record in summary.records)
-    note = NO_FAULT if told and not fault else ""
-    note += PART * any("drawn" in record for record in summary.records)
-    return Figure("What happened", note.strip(), [Table.of(heads, rows, text=1)], wide=True) if rows else None
+    asked = _asked(summary, names)
+    note = [*asked, (ALL_ASKED if asked else NO_FAULT) if told and not fault else ""]
+    table = Table.of(heads, rows, text=1)
+    return Figure("What happened", " ".join(note).strip(), [table], wide=True) if rows else None
+
+
+def _asked(summary: Summary, names: Names) -> list[str]:
+    """Say how many silos rounds asked, where these were not all."""
+    many = {len(of) for record in summary.records if isinstance(of := record.get("drawn"), list)}
+    if not many:
+        return []
+    each = " to ".join(str(end) for end in sorted({min(many), max(many)}))
+    whole = max(names.many, len(seen(summary, names)))
+    return [f"Each round asks {each}{f' of {whole:,}' if whole > max(many) else ''} silos."]
 
 
 def _marks(summary: Summary) -> list[Event]:

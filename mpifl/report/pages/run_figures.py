@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from re import fullmatch
-from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Figure, charts
@@ -28,6 +27,8 @@ SPENT = (
 )
 CARRIED = (("sent to silos", "bytes_sent", "test"), ("received", "bytes_received", "mean"))
 SAME = 0.005
+LAST = 10
+"""Rounds at the end whose values say what training changes."""
 MOST_TOLD = 5
 """Silos whose names are told of a round that left out more."""
 
@@ -46,7 +47,7 @@ def curve(summary: Summary, names: Names) -> Figure | None:
     fallen = {at for at, _ in falls(summary)}
     points = [(float(r["round"]), number(r, main) if r["round"] in fallen else None) for r in summary.records]
     lines.append(charts.Line("falls" if metric.higher_is_better else "rises", points, "fall", ""))
-    band = charts.Band("worst to best silo", _worst_to_best(summary.records, metric.silo) if several else [])
+    band = _band(summary, metric.silo) if several else None
     title = f"{metric.title} over rounds"
     return charts.lines(title, lines, band, metric.write_briefly, summary.target, wide=True,
                         note=_noted(summary, main), covers=_around(summary, main),
@@ -68,12 +69,18 @@ def _wrong(summary: Summary, names: Names) -> dict[float, str]:
 
 def _noted(summary: Summary, main: str) -> str:
     """Say what the lines of the main metric are of."""
-    said = f"{_whose(summary)} Values beside names are of the last round."
+    said = f"{_whose(summary)} Values beside names are of the last round{_other_round(summary)}."
     if main != summary.metric.pooled or summary.figure(f"{summary.metric.silo}_mean") is None:
         return said.strip()
     rows = "all silos' validation rows" if summary.by_valid else TOGETHER
     said += f" The line '{rows}' takes all rows as one set; the silos' mean counts each silo alike."
     return said.strip()
+
+
+def _other_round(summary: Summary) -> str:
+    """Say of which other round the figures beside a chart are."""
+    kept = summary.model_round
+    return "" if kept in (None, summary.rounds) else f"; figures above are of the best round, {kept:,}"
 
 
 def _line(
@@ -120,13 +127,23 @@ def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
         ends = chance.interval(summary.main[1], rows)
     if ends is not None:
         said.append(f"95% interval {info.write(ends[0])} to {info.write(ends[1])}")
-        said[0] += f" on {rows:,} rows" if rows else ""
+        said[0] += f", by chance of these {rows:,} rows alone" if rows else ""
+        said += _wavers(summary, key, info, ends[1] - ends[0])
     if of.commonest is not None and name == ACCURACY.name:
         where = (
             "the training rows" if of.of_training else "these rows" if test else "all silos' rows together"
         )
         said.append(f"always predicting the most common class of {where} gives {info.write(of.commonest)}")
     return said
+
+
+def _wavers(summary: Summary, key: str, info: MetricInfo, wide: float) -> list[str]:
+    """Say between which values the last rounds lie, where that is more than half as wide as the interval."""
+    last = [value for r in summary.records if (value := number(r, key)) is not None][-LAST:]
+    if len(last) < LAST or max(last) - min(last) <= wide / 2:
+        return []
+    low, high = info.write(min(last)), info.write(max(last))
+    return [f"training moves it, too: the last {LAST} rounds lie from {low} to {high}"]
 
 
 def reach_of(value: float, of: Held | None, metric: MetricInfo) -> str:
@@ -142,14 +159,14 @@ def _whose(summary: Summary) -> str:
     return "Each round is scored on validation rows." if summary.by_valid else ""
 
 
-def _worst_to_best(records: Sequence[Mapping[str, Any]], silo: str) -> list[tuple[float, float, float]]:
-    """Return the round, and the lower and higher of the worst silo's figure and the best one's."""
+def _band(summary: Summary, silo: str) -> charts.Band:
+    """Return what lies between the worst silo's figure and the best one's in each round."""
     found = []
-    for record in records:
+    for record in summary.records:
         worst, best = number(record, f"{silo}_worst"), number(record, f"{silo}_best")
         if worst is not None and best is not None:
             found.append((float(record["round"]), min(worst, best), max(worst, best)))
-    return found
+    return charts.Band("worst to best silo", found)
 
 
 def beside(summary: Summary) -> list[Figure | None]:
@@ -194,19 +211,14 @@ def _more_metrics(summary: Summary) -> list[Figure | None]:
     ]
     found: list[Figure | None] = []
     for name in (name for name in dict.fromkeys(tested + means) if name not in ("loss", summary.metric.name)):
-        of = [_line(summary, "test set", f"test_{name}", "test")]
-        of.append(_line(summary, "silos' mean", f"silo_{name}_mean", "mean"))
         info = summary.info(name)
-        said, pooled = (
-            certain(summary, f"test_{name}" if name in tested else f"silo_{name}", name),
-            info.pooled,
-        )
-        if name not in tested and (value := summary.figure(pooled)) is not None:
-            said.insert(0, f"{info.write(value)} of all silos' rows together")
+        where, key = ("test set", f"test_{name}") if name in tested else (TOGETHER, info.pooled)
+        of = [_line(summary, where, key, "test"), _line(summary, "silos' mean", f"{info.silo}_mean", "mean")]
+        band, said = _band(summary, info.silo), certain(summary, key, name)
         note = " ".join([_whose(summary), *(f"{one[:1].upper()}{one[1:]}." for one in said)]).strip()
         values = [value for one in of for _, value in one.points[-1:] if value is not None and info.share]
         covers = [end for value in values for end in units.two_points(value)]
-        found.append(charts.lines(info.title, of, write=info.write_briefly, note=note, covers=covers))
+        found.append(charts.lines(info.title, of, band, write=info.write_briefly, note=note, covers=covers))
     return found
 
 
@@ -220,7 +232,7 @@ def time(summary: Summary) -> Figure | None:
     """Draw where the time of a worker went, in the rounds and between them."""
     training, waiting, talking, scoring, saving = (summary.total(f"seconds_{part}") for part in PARTS)
     rounds = summary.total("seconds")
-    if not training:
+    if not training or summary.missing:  # in sum: no round may be missing
         return None
     whole = rounds + scoring + saving
     parts = [training - waiting, waiting, talking, scoring, saving, max(rounds - training - talking, 0.0)]

@@ -14,15 +14,17 @@ from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
 from mpifl.report.pages.answers_section import Answered, answered, answers_section, plot_answers
+from mpifl.report.pages.diverged import cause, model_told
 from mpifl.report.pages.falls import falls
-from mpifl.report.pages.gains import Gain, check_alone, gained, gains, largest_loss, values
-from mpifl.report.pages.happened import happened, minded, verdict
+from mpifl.report.pages.gains import compared, gains_over
+from mpifl.report.pages.happened import LOST_AGAIN, happened, lost_again, minded, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
 from mpifl.report.runs import (
     PLAIN,
     Held,
     Summary,
+    as_counted,
     chance,
     data,
     doubts,
@@ -77,16 +79,17 @@ def write_report(
     path = place(run, out)
     if (lost := why_lost(run)) and not read_metrics(run):
         diverged = "diverged" if chance.names_divergence(lost) else "lost"
-        head = [("bad", f"Warning: {lost}."), ("lead", "No round was finished, so there is no usable model.")]
-        write_page(
-            "--out", path, bare_page(run, read_tables(run / "job.toml")[0], (diverged, "bad", str(run)), head)
-        )
+        job, what = read_tables(run / "job.toml")[0], "No round was finished, so there is no usable model."
+        why = cause(job) if diverged == "diverged" else ""
+        head = [("bad", f"Warning: {lost}."), ("lead", f"{why}{what}")]
+        write_page("--out", path, bare_page(run, job, (diverged, "bad", str(run)), head))
         return path
     summary = read_run(run)
     found = answered(summary, scores)
     content = page(summary, alone=read_run(alone) if alone else None, found=found)
     if plots is not None:
-        plot_answers(found, _classes(trained_on(summary, read_environment(run))), plots)
+        spec = trained_on(summary, read_environment(run))
+        plot_answers(found._replace(doubt=doubts(spec)), _classes(spec), plots)
     write_page("--out", path, content)
     return path
 
@@ -108,10 +111,7 @@ def _classes(spec: object) -> Sequence[str]:
 
 
 def page(
-    summary: Summary,
-    every: float | None = None,
-    alone: Summary | None = None,
-    found: Answered | None = None,
+    summary: Summary, every: float | None = None, alone: Summary | None = None, found: Answered | None = None
 ) -> str:
     """Return the page of a run.
 
@@ -124,20 +124,19 @@ def page(
     Raises:
         InputError: `alone` is none to be held against.
     """
-    if alone is not None:
-        check_alone(summary, alone)
     environment = read_environment(summary.run)
     names = Names(environment.get("silos", ()))
     spec = trained_on(summary, environment)
-    summary = replace(summary, rows=rows_of_rounds(summary, spec), remarks=(*summary.remarks, *doubts(spec)))
-    main, held = run_figures.curve(summary, names), examples(summary, spec, names)
-    over = gains(values(summary), values(alone), summary.metric, held) if alone is not None else {}
+    held = examples(summary, spec, names, environment)
+    summary = replace(as_counted(summary, held), rows=rows_of_rounds(summary, spec))
+    found = (answered(summary) if found is None else found)._replace(doubt=doubts(spec))
+    summary = replace(summary, remarks=(*summary.remarks, *found.doubts(summary.metric)))
+    main = run_figures.curve(summary, names)
+    over = gains_over(alone, summary, held) if alone is not None else {}
     drawn, fallen = silos(summary, names, held, main, over)
     figures = [main, happened(summary, names, fallen, every is not None), *drawn]
-    figures += answers_section(answered(summary) if found is None else found, _classes(spec))
-    figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary)]
-    if not summary.missing:  # in sum: none may be missing
-        figures.append(run_figures.time(summary))
+    figures += answers_section(found, _classes(spec))
+    figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary), run_figures.time(summary)]
     told = groups_told(summary, environment, spec)
     folds = [trust(summary, names, told), _of_silos(summary), data(spec), _rounds(summary)]
     return render(
@@ -147,7 +146,7 @@ def page(
         every=every,
         broad=alone is not None,  # its table of silos has two more columns
         state=_state(summary, every),
-        head=_head(summary, environment, names, every, over, held),
+        head=_head(summary, environment, names, every, held, compared(summary, alone, over, held)),
         cards=_cards(summary, judging(summary, spec, held), held),
         figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
@@ -196,8 +195,8 @@ def _head(
     environment: dict[str, Any],
     names: Names,
     every: float | None,
-    over: Mapping[str, Gain],
     held: Mapping[str, Held],
+    gain: Sequence[str],
 ) -> list[tuple[str, str]]:
     """Return what stands below the name: the look and the words of each paragraph."""
     words = headline(summary.job)
@@ -208,14 +207,11 @@ def _head(
     ):
         words += [f"{len(many):,} {more if len(many) > 1 else what}"] if many else []
     planned = summary.job.get("rounds", summary.rounds)
-    words.append(f"{summary.rounds:,} of {planned:,} round{'s' * (planned > 1)}")
+    words += [f"{summary.rounds:,} of {planned:,} round{'s' * (planned > 1)}", model_told(summary)]
     remarks = [
         remark for remark in minded(summary, names, held) if not every or not remark.startswith("unfinished")
     ]
-    setting = "personal models" if summary.personal else "this model"
-    lead = verdict(summary, names, held)
-    if over:
-        lead += [gained(over, summary.metric, setting=setting), largest_loss(over, summary.metric, held)]
+    lead = [*verdict(summary, names, held), *gain]
     said = [("lead", one) for one in lead if one] + [("bad", f"Warning: {one}.") for one in remarks]
     return [("", " · ".join(words)), *said, *([("", loads_itself(every))] if every else [])]
 
@@ -251,15 +247,16 @@ def _cards(summary: Summary, rows: int, holds: Mapping[str, Held]) -> list[tuple
             units.size(values["bytes_to_target"] or 0),
         ]
         cost += [f"{units.seconds(clock)} on the virtual clock"] if clock is not None else []
-        took = ", ".join(cost) if at else "not reached"
+        took = ", ".join(cost) + f"; {LOST_AGAIN}" * lost_again(summary) if at else "not reached"
         cards.append((f"rounds to {metric.write_briefly(summary.target)}", f"{at:,.0f}" if at else "–", took))
     else:
         cards.append(("rounds", f"{summary.rounds:,}", ""))
     if not summary.missing:
-        beside = units.seconds(summary.total("seconds_evaluation", "seconds_checkpoint"))
+        parts = (("scoring", "seconds_evaluation"), ("checkpoints", "seconds_checkpoint"))
+        spent = {what: whole for what, key in parts if (whole := summary.total(key))}
         carried = units.size(summary.total(*BYTES))
         speed = units.speed(summary.records)
-        told = [f"{beside} more for scoring and checkpoints"]
+        told = [f"{units.seconds(sum(spent.values()))} more for {' and '.join(spent)}"] if spent else []
         told += [] if trains_alone(summary.job) else [f"{carried} between server and silos"]
         told += [f"training: {speed}"] if speed else []
         cards.append(("time of rounds", units.seconds(summary.total("seconds")), "; ".join(told)))

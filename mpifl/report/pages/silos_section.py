@@ -29,25 +29,23 @@ from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.pages.diverged import Event
 from mpifl.report.pages.falls import silo_falls
-from mpifl.report.pages.gains import UNTOLD, Gain, gain_unknown
+from mpifl.report.pages.gains import PAIRED, UNTOLD, Gain, gain_unknown
 from mpifl.report.pages.happened import missed, seen
-from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, one_class, units
+from mpifl.report.runs import OF_TWO_CLASSES, TEST_ROWS, Held, Summary, chance, one_class, units
 from mpifl.run.folder import number
 
 MOST_ROWS, MOST_TRACED, SHORT, LONGEST = 1000, 200, 6, 18
 """Silos that have a row, silos that have a small curve, characters of short and of all names beside a map."""
 MAPPED, TRACED = 240, 64
 """Columns of the map, and of a small curve; of more rounds each is of some."""
+NAMED = 60
+"""Rows of the map that have room for a name."""
 NO_VALUE = 65535
 """What stands for no value among those of two bytes."""
 
 
 def silos(
-    summary: Summary,
-    names: Names,
-    held: Mapping[str, Held],
-    main: Figure | None,
-    gained: Mapping[str, Gain],
+    summary: Summary, names: Names, held: Mapping[str, Held], main: Figure | None, gained: Mapping[str, Gain]
 ) -> tuple[list[Figure], list[Event]]:
     """Return the table and the map, and the largest falls of single silos.
 
@@ -114,9 +112,9 @@ def _whose(summary: Summary, drawn: bool) -> str:
 
 Column = tuple[str, list[Cell]]
 INTERVAL, CURVE, GAIN, ONE_CLASS = "95% interval", "over rounds", "gain", "one class only"
-ONE_CLASS_METRICS = ("accuracy", "auroc")
-"""Metrics that are undefined, or perfect by any answer, where all rows have one class."""
-BOLD = "A bold gain exceeds chance: its 95% interval (Newcombe) excludes 0."
+BOLD = "A bold gain exceeds chance: its 95% interval excludes 0."
+LEAVE_OUT = ("dice", "iou")
+"""Metrics that leave out examples without a target."""
 ONE = " With one silo there is nothing to compare."
 
 
@@ -128,27 +126,24 @@ def _noted(shown: Sequence[Column], metric: MetricInfo, run: Path) -> str:
         said = " Scores have no intervals here, since the number of held-out examples is not known."
     else:
         said = f" {metric.label} of a silo has no interval here."
-        tells = f" 'mpifl evaluate {shlex.quote(str(run))} --silos' tells that of each silo."
-        said += tells if metric.name == "auroc" else ""
+        command = f"'mpifl evaluate {shlex.quote(str(run))} --silos'"
+        said += f" {command} tells that of each silo." if metric.name == "auroc" else ""
+        counts = f" Images without a target do not count; {command} says how many do."
+        said += counts if metric.name in LEAVE_OUT else ""
     if any(cell.text == ONE_CLASS for _, cells in shown for cell in cells):
         said += f" '{ONE_CLASS}': the silo's rows have one class, so the score tells nothing."
     if any(head.startswith(GAIN) for head in heads):
         told = any(head.startswith(f"{GAIN}, 95% interval") for head in heads)
         said += " 'alone' is the score of a model that the silo trained alone. "
-        said += BOLD if told else f"{UNTOLD[:-1]}, so no gain is bold."
+        said += f"{BOLD} {PAIRED}" if told else f"{UNTOLD[:-1]}, so no gain is bold."
     return said + (" A selected silo is drawn in the chart above." if CURVE in heads else "")
 
 
 def _score(told: Mapping[str, object], of: Held | None, metric: MetricInfo) -> Cell:
-    """Write a silo's score; one that is undefined or perfect since all rows have one class says so."""
-    value = number(told, metric.name)
-    if one_class(told, of) and metric.name in ONE_CLASS_METRICS and value in (None, 1.0):
-        return Cell(ONE_CLASS, "")
-    return _written(value, metric)
-
-
-def _written(value: float | None, metric: MetricInfo) -> Cell:
-    return Cell("–", "") if value is None else Cell(metric.write(value), value)
+    """Write a silo's score; one that says nothing since all rows have one class says so."""
+    if (value := number(told, metric.name)) is not None:
+        return Cell(metric.write(value), value)
+    return Cell(ONE_CLASS if metric.name in OF_TWO_CLASSES and one_class(told, of) else "–", "")
 
 
 def _chance(
@@ -286,14 +281,15 @@ def _map(
     short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in called]
     drawn: list[Block] = [
         Plot(f"{metric.title} of every silo in every round", image=strips(shades, missing), lined=False,
-             unit="round", levels=named(short),
+             unit="round", levels=named(short, NAMED),
              ticks=charts.below(charts.Scale(rounds[0], rounds[-1])),
              told=_told(metric, called, rounds, starts, worst),
-             high=min(max(18 * len(called), 60), 560), named=max(map(len, short)) > SHORT),
+             high=min(max(18 * len(called), 60), 18 * NAMED), named=max(map(len, short)) > SHORT),
         ramp(metric.write_briefly(float(ends[0])), WORST_TO_BEST, metric.write_briefly(float(ends[1]))),
     ]  # fmt: skip
     note = "Rows are in the order of the table. Bright is good. Empty cells were not scored."
     note += " Each round is scored on validation rows." if by_valid else ""
+    note += f" One name in {-(-len(called) // NAMED)} is shown." if len(called) > NAMED else ""
     note += f" Each column is the worst of {step} rounds." if step > 1 else ""
     keys = [Key("under", "left out of the round")] if missing.any() else []
     return [Figure("Every silo in every round", note, drawn, keys, wide=True)]

@@ -64,7 +64,9 @@ from .seeds import (
     varying as varying,
 )
 from .silo_data import (
+    OF_TWO_CLASSES as OF_TWO_CLASSES,
     Held as Held,
+    as_counted as as_counted,
     data as data,
     doubts as doubts,
     examples as examples,

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from mpifl.common import InputError, Names
+from mpifl.common import InputError, Names, ShardError
 from mpifl.common.pages import BLUES, Fold, Said, across, charts, heat, ramp
-from mpifl.data.shards import FederationSpec, ShardEntry, VerticalSpec, group_note, held_out, read_any
-from mpifl.report.runs.runs import Summary
-from mpifl.run.folder import describe, same_data
+from mpifl.data.shards import (
+    FederationSpec,
+    ShardEntry,
+    VerticalSpec,
+    group_note,
+    held_out,
+    labels_of,
+    read_any,
+)
+from mpifl.report.runs import chance
+from mpifl.report.runs.runs import Record, Summary
+from mpifl.run.folder import describe, number, same_data
 
 MOST_SILOS = 200
 MOST_NAMED = 20
@@ -22,6 +33,8 @@ Told = FederationSpec | VerticalSpec | str | None
 """What a shard folder says of itself, or why that cannot be told."""
 
 
+OF_TWO_CLASSES = frozenset({"accuracy", "auroc"})
+"""Metrics that say nothing of rows of one class: any constant answer is perfect, or they are undefined."""
 OF_GROUPS = "intervals take rows as independent; rows of one group are not, so these may be too narrow"
 
 
@@ -35,20 +48,24 @@ def of_groups(entries: Iterable[ShardEntry | None]) -> str:
     return OF_GROUPS if any(shared) else ""
 
 
-def doubts(spec: Told) -> list[str]:
-    """Return what is to be said against intervals of what a shard folder holds out, if there is something."""
-    doubt = of_groups([*spec.silos, spec.test]) if isinstance(spec, FederationSpec) else ""
-    return [doubt] if doubt else []
+def doubts(spec: Told) -> str:
+    """Return what is to be said against intervals of what a shard folder holds out; "" if nothing is."""
+    return of_groups([*spec.silos, spec.test]) if isinstance(spec, FederationSpec) else ""
 
 
 @dataclass(frozen=True)
 class Held:
-    """How many examples a silo trains on, how many it holds out, and the share of its commonest class among
-    the former."""
+    """How many examples a silo trains on, how many it holds out, and how many of these each class has, where
+    they can be counted here."""
 
     train: int
     out: int
-    commonest: float | None = None
+    labels: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def commonest(self) -> float | None:
+        """The share of the commonest class in what it holds out: the accuracy of always that answer."""
+        return max(self.labels.values()) / sum(self.labels.values()) if self.labels else None
 
     def words(self) -> str:
         """Say how many these are."""
@@ -56,8 +73,50 @@ class Held:
 
 
 def one_class(told: Mapping[str, Any], of: Held | None) -> bool:
-    """Return whether a silo is known to hold one class: its AUROC is undefined, or its training rows do."""
+    """Return whether the scored rows of a silo are known to have one class: they were counted, or its AUROC
+    is undefined."""
     return ("auroc" in told and told["auroc"] is None) or (of is not None and of.commonest == 1.0)
+
+
+def as_counted(summary: Summary, held: Mapping[str, Held]) -> Summary:
+    """Return a run as it is told where the scored rows of silos could be counted: what guessing gives is of
+    these rows, and no mean over silos, worst or best has a silo whose rows have one class. Where nothing was
+    scored, no time went to that."""
+    scored = summary.of_silos.get("silos")
+    each = scored.items() if isinstance(scored, dict) and not summary.diverged else ()
+    alike = [silo for silo, told in each
+             if isinstance(told, dict) and one_class(told, held.get(Names()[silo]))]  # fmt: skip
+    records = [_without(record, alike) for record in summary.records] if alike else [*summary.records]
+    if not scored and summary.judged_by is None:
+        records = [{key: of for key, of in one.items() if key != "seconds_evaluation"} for one in records]
+    labels = sum((Counter(of.labels) for of in held.values()), Counter[int]())
+    if labels and (told := summary.answers.get("silos")) and told.of_training:
+        answers, share = records[-1]["answers"], max(labels.values()) / sum(labels.values())
+        answers = {**answers, "silos": {**answers["silos"], "commonest": share, "of_training": False}}
+        records[-1] = {**records[-1], "answers": answers}
+    found = replace(summary, records=records)
+    remarks = [one for one in summary.remarks if not one.startswith(chance.NO_BETTER)]
+    remarks += [one for one in chance.unlearnt(found) if one.startswith(chance.NO_BETTER)]
+    return replace(found, remarks=tuple(remarks))
+
+
+def _without(record: Record, alike: Iterable[str]) -> Record:
+    """Return a round without the figures OF_TWO_CLASSES of these silos."""
+    silos, found = record.get("silos"), dict(record)
+    if isinstance(record.get("final"), dict):
+        found["final"] = _without(record["final"], alike)
+    if not isinstance(silos, dict):
+        return found
+    told = {one: of for one in alike if isinstance(of := silos.get(one), dict)}
+    blank = {one: {**of, **dict.fromkeys(OF_TWO_CLASSES & of.keys())} for one, of in told.items()}
+    found["silos"] = silos | blank
+    for name in OF_TWO_CLASSES:
+        each = (number(of, name) for of in found["silos"].values() if isinstance(of, dict))
+        known = [value for value in each if value is not None]
+        for what, over in (("mean", fmean), ("worst", min), ("best", max)):
+            if (key := f"silo_{name}_{what}") in record:
+                found[key] = over(known) if known else None
+    return found
 
 
 def trained_on(summary: Summary, environment: Mapping[str, Any]) -> Told:
@@ -81,18 +140,20 @@ def groups_told(summary: Summary, environment: Mapping[str, Any], spec: Told) ->
     return group_note(read_shards(str(summary.job["shards"]), environment)[0], spec)
 
 
-def examples(summary: Summary, spec: Told, names: Names) -> dict[str, Held]:
+def examples(summary: Summary, spec: Told, names: Names, ran: Mapping[str, Any]) -> dict[str, Held]:
     """Return what each silo holds, by its name, as far as that is known."""
     if not isinstance(spec, FederationSpec):
         return {}
     given = summary.job.get("evaluate", {}).get("split") if summary.of_silos is not summary.at_end else None
-    told = {names[entry.silo or 0]: (entry.examples, entry.labels) for entry in spec.silos}
-    one_class = summary.job.get("task", {}).get("name") != "multilabel"
-    return {
-        name: Held(of["train"], of.get(given or held_out(of) or "", 0),
-                   max(labels) / sum(labels) if one_class and any(labels) else None)
-        for name, (of, labels) in told.items()
-    }  # fmt: skip
+    folder, found = read_shards(str(summary.job["shards"]), ran)[0], {}
+    for entry in spec.silos:
+        split = given or held_out(entry.examples) or ""
+        many, labels = entry.examples.get(split, 0), Counter[int]()
+        if entry.labels and many:
+            with contextlib.suppress(ShardError):  # it lies elsewhere
+                labels.update(labels_of(folder, entry, split).tolist())
+        found[names[entry.silo or 0]] = Held(entry.examples["train"], many, labels)
+    return found
 
 
 def judging(summary: Summary, spec: Told, held: Mapping[str, Held]) -> int:

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mpifl.common import InputError, write_atomic
-from mpifl.run.folder import read_metrics
+from mpifl.report.runs import doubts, read_run, trained_on
+from mpifl.run.folder import read_environment, read_metrics
 
 COLUMNS = ("name", "estimate", "error", "statistic", "p", "low", "high", "odds_ratio")
 SETTLED = 1e-8
@@ -43,6 +44,8 @@ def show_coefficients(run: Path, to: Path | None = None) -> None:
     console.print(f"{record['rows']} rows, {told}, after {record['round']} rounds")
     if "ridge" in record:
         console.print(f"ridge = {record['ridge']:g} draws estimates to 0; p and intervals leave that out")
+    if doubt := doubts(trained_on(read_run(run), read_environment(run))):
+        console.print(doubt)
     if record["decrement"] > SETTLED:
         what = (
             f"these coefficients have not settled (decrement {record['decrement']:.2g}), and are not written"

@@ -1,15 +1,17 @@
 """What a run's page says in sentences: the verdict, and what happened in which round."""
 
+import numpy as np
 import pytest
 from pages import Reader
 from unit.builders import write_folder
 from unit.report.test_report_page import make_run, record, silos
 
 from mpifl.common import Names
-from mpifl.learning.metrics import MetricInfo
+from mpifl.data.shards import labels_of
+from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.happened import events, verdict
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs import units
+from mpifl.report.runs import chance, units
 from mpifl.report.runs.compared_runs import compare_runs, show_run
 from mpifl.report.runs.runs import read_run
 from mpifl.run.folder.environment import write_environment
@@ -117,13 +119,18 @@ def test_a_fall_is_told_with_who_was_absent_who_is_back_and_the_training_loss(tm
     why = "silo bern left out of the round; silo chur back after being left out; "
     why += "the training loss rose from 1 to 3; only silos bern, chur trained, silo chur for the first time"
     assert (6, "Accuracy falls by 30.00 points, from 80.00% to 50.00%", why) in told
+    write_environment(tmp_path, silos=["basel", "chur", "bern"])
     words = " ".join(Reader(write_report(tmp_path).read_text()).titles())
-    assert "What happened Each round asks a part of the silos." in words
+    assert "What happened Each round asks 1 to 2 of 3 silos." in words
+    (tmp_path / "metrics.jsonl").write_bytes(b"".join(encode_record(one | {"faults": {}}) for one in records))
+    words = " ".join(Reader(write_report(tmp_path).read_text()).titles())
+    assert "asks 1 to 2 of 3 silos. All of these answered, and no rank was lost." in words
 
 
 def test_a_private_run_without_a_score_says_what_it_spent_why_and_what_would_give_one(tmp_path):
     table = {"privacy": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-3}, "evaluate": {"silos": False}}
-    records = [{"round": n, "train_loss": 1.0, "epsilon": 0.75 * n, "budget_left": 4 - n} for n in (1, 2)]
+    of = {"train_loss": 1.0, "seconds_evaluation": 0.002}
+    records = [{"round": n, **of, "epsilon": 0.75 * n, "budget_left": 4 - n} for n in (1, 2)]
     told = verdict(read_run(make_run(tmp_path, records, **table)))
     assert told == [
         "No round was scored. Scores of silos are withheld: differential privacy protects the scores on a "
@@ -134,6 +141,7 @@ def test_a_private_run_without_a_score_says_what_it_spent_why_and_what_would_giv
     ]
     words = " ".join(Reader(write_report(read_run(tmp_path).run).read_text()).titles())
     assert "epsilon 1.5 rounds 2 time of rounds" in words
+    assert "for scoring" not in words, "nothing was scored"
     assert "train on its own rows alone, and score that run and this one by 'mpifl evaluate RUN" in words
 
 
@@ -206,6 +214,12 @@ def test_a_silo_without_the_metric_and_models_of_their_own_are_told(tmp_path):
     said = verdict(read_run(run))
     assert "on the server's test set, by the shared model." in said[0]
     assert said[1].endswith("Each silo has a model of its own. The rows of silo c have no accuracy.")
+    alone = record(1, silo_accuracy_pooled=0.5, **silos(a=0.5, b=0.25))
+    del alone["test_accuracy"]
+    other = make_run(tmp_path / "other", [alone])
+    write_environment(other, own_models=True)
+    command = f"'mpifl evaluate {other} --silos'"
+    assert f"The shared model beside it was not scored; {command} does so." in verdict(read_run(other))[1]
     drawn = " ".join(Reader(write_report(run).read_text()).titles())
     assert "test set, shared model 50.00% silos' mean, own models 50.00%" in drawn
 
@@ -213,14 +227,14 @@ def test_a_silo_without_the_metric_and_models_of_their_own_are_told(tmp_path):
 DIVERGED = {
     "no number": (
         [{}, {}, {"test_loss": float("nan"), **silos(a=0.5, b=0.5)}],
-        "the test loss is not finite (round 3). "
-        "The last usable model is of round 2; its newest checkpoint is of round 2.",
+        "the test loss is not finite (round 3). The usual cause is too large a learning rate: [local] lr is "
+        "0.1. The last usable model is of round 2; its newest checkpoint is of round 2.",
     ),
     "a silo first": (
         [{}, {"faults": {"1": "'w' holds NaN or Inf"}}, {"train_loss": float("inf")}],
-        "silo bern first had figures that are not finite (round 2); "
-        "the training loss is not finite (round 3). "
-        "The last usable model is of round 1; no checkpoint of it or of an earlier round was kept.",
+        "silo bern first had figures that are not finite (round 2). The usual cause is too large a learning "
+        "rate: [local] lr is 0.1. The last usable model is of round 1; no checkpoint of it or of an earlier "
+        "round was kept.",
     ),
     "in round 1": (
         [
@@ -229,7 +243,8 @@ DIVERGED = {
             {"test_accuracy": 0.1, "answers": {"test": {"commonest": 0.1}}},
         ],
         "the training loss was above 2.303, the loss of equal probabilities for all classes, first in round "
-        "1, and was largest, 1e+10, in round 2. No round has a usable model.",
+        "1, and was largest, 1e+10, in round 2. The usual cause is too large a learning rate: [local] lr is "
+        "0.1. No round has a usable model.",
     ),
     "grown": (
         [
@@ -237,9 +252,8 @@ DIVERGED = {
             {"train_loss": 9.0, "test_loss": 9.0, "silos": {"a": {"loss": 1.0}, "b": {"loss": 8.0}}},
             {"train_loss": 40.0, "test_loss": 60.0},
         ],
-        "the test loss grew 20-fold, from 3 in round 1 to 60 in round 3 (round 2); "
-        "the training loss grew 20-fold, from 2 in round 1 to 40 in round 3 (round 2). "
-        "The last usable model is of round 1;",
+        "the test loss grew 20-fold, from 3 in round 1 to 60 in round 3 (round 2). The usual cause is too "
+        "large a learning rate: [local] lr is 0.1. The last usable model is of round 1;",
     ),
 }
 
@@ -263,16 +277,17 @@ def test_a_run_that_diverged_says_what_went_wrong_where_first_and_what_is_of_use
 
 def test_a_silo_below_always_answering_its_most_common_class_is_named(tmp_path):
     spec = write_folder(tmp_path / "shards", [8, 8], classes=2, silos_test=100)
-    shares = [max(one.labels) / sum(one.labels) for one in spec.silos]
+    scored = [labels_of(tmp_path / "shards", one, "test") for one in spec.silos]
+    shares = [np.bincount(labels).max() / 100 for labels in scored]
     run = make_run(
         tmp_path / "run", [record(1, **silos(**{"0": 0.3, "1": 0.99}))], shards=tmp_path / "shards"
     )
     write_environment(run, data=describe(spec))
     words = " ".join(Reader(write_report(run).read_text()).titles())
-    said = "Warning: accuracy is below the share of the silo's most common training class: "
-    assert f"{said}silo 0 has 30.00%, and that class {shares[0]:.2%}. " in words
+    said = "accuracy is below guessing, the share of the most common class in a silo's scored rows: "
+    assert f"Warning: {said}silo 0 has 30.00%, and that class {shares[0]:.2%}. " in words
     write_environment(run, data=describe(write_folder(tmp_path / "shards", [8, 8], classes=2, silos_test=2)))
-    assert "most common training class" not in write_report(run).read_text(), "chance may do that"
+    assert "below guessing" not in write_report(run).read_text(), "chance may do that"
 
 
 def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
@@ -285,10 +300,64 @@ def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
     write_environment(run, data=describe(spec))
     words = " ".join(Reader(write_report(run).read_text()).titles())
     assert "What happened No silo was left out of a round, and no rank was lost." in words
-    why = "not known why; 95% interval: −50.61 to −27.84 points (4 training examples, 100 held out)"
+    low, high = chance.apart(0.5, 0.9, 100)
+    why = f"not known why; 95% interval: {units.between(low, high, ACCURACY)} "
+    why += "(4 training examples, 100 held out)"
     assert f"21 Accuracy of silo 1 falls by 40.00 points to 50.00% {why}" in words
     write_environment(run, data=describe(write_folder(tmp_path / "shards", [4, 4], silos_test=10)))
     assert "Accuracy of silo 1 falls" not in write_report(run).read_text(), "chance may do that with ten rows"
+
+
+def test_falls_of_the_whole_are_told_before_those_of_a_silo_with_few_rows(tmp_path):
+    """A run that wavers by 4 points falls by 25 in round 20; silo 1 has two rows, which both turn wrong."""
+    few, wavers = [n == 25 for n in range(1, 41)], [0.04 * (n % 2) - 0.25 * (n == 20) for n in range(1, 41)]
+    records = [
+        record(n, test_accuracy=0.8 + by, **silos(**{"0": 0.9, "1": 1.0 - fell}))
+        for n, (fell, by) in enumerate(zip(few, wavers, strict=True), 1)
+    ]
+    spec = write_folder(tmp_path / "shards", [4, 4], silos_test=2, test=400)
+    run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
+    write_environment(run, data=describe(spec))
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    assert "20 Accuracy falls by 29.00 points, from 84.00% to 55.00%" in words
+    assert "of silo 1 falls" not in words
+
+
+def test_a_fall_within_chance_has_its_interval(tmp_path):
+    records = [record(n, test_accuracy=0.8 - 0.1 * (n == 20)) for n in range(1, 41)]
+    run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
+    write_environment(run, data=describe(write_folder(tmp_path / "shards", [4], test=20)))
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    reach = units.between(*chance.apart(0.7, 0.8, 20), ACCURACY)
+    assert f"within chance: 95% interval {reach} (20 rows)" in words
+
+
+def test_a_target_that_was_lost_again_or_missed_by_few_rows_is_told_so(tmp_path):
+    spec = write_folder(tmp_path / "shards", [4], test=40)
+    for name, values, said, card in (
+        ("lost", (0.5, 0.9, 0.7), "reached in round 2, and lost again by the end: 4 right", "; lost again"),
+        ("near", (0.5, 0.75, 0.7), "not reached yet: 2 right answers of 40 are lacking, which is", "not"),
+        ("far", (0.5, 0.5, 0.5), "not reached yet.", "not reached"),
+    ):
+        records = [record(n, test_accuracy=one) for n, one in enumerate(values, 1)]
+        run = make_run(tmp_path / name, records, tmp_path / "shards", evaluate={"target_accuracy": 0.8})
+        write_environment(run, data=describe(spec))
+        words = " ".join(Reader(write_report(run).read_text()).titles())
+        assert f"the target, 80%, was {said}" in words
+        assert card in words[words.index("rounds to 80%") :]
+
+
+def test_guessing_is_told_of_the_rows_that_are_scored(tmp_path):
+    spec = write_folder(tmp_path / "shards", [8, 8], classes=2, silos_test=50)
+    whole = np.bincount(np.concatenate([labels_of(tmp_path / "shards", one, "test") for one in spec.silos]))
+    told = {"answers": {"silos": {"commonest": 0.99, "of_training": True}}, "silo_accuracy_pooled": 0.9}
+    records = [record(1) | told | silos(**{"0": 0.9, "1": 0.9})]
+    del records[0]["test_accuracy"]
+    run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
+    write_environment(run, data=describe(spec))
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    assert f"most common class of all silos' rows together gives {whole.max() / 100:.2%}" in words
+    assert "no better than guessing" not in words
 
 
 def test_spans_are_short():

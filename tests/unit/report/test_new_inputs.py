@@ -113,7 +113,7 @@ def test_volumes_are_predicted_by_slices_and_masks_are_pictures(volumes, tmp_pat
         y = y[1:-1, 1:-1]
         outline = (y > 0) & np.any([one != y for one in beside], axis=0)
         assert outline.any()
-        assert np.array_equal(over[outline], palette()[y[outline]]), "the true outline, in its class's colour"
+        assert np.array_equal(over[outline], 255 - palette()[y[outline]]), "unlike the predicted mask"
         assert np.array_equal(np.asarray(mask), before["p"][row].argmax(0))
     x = np.stack([np.asarray(nibabel.load(tmp_path / "in/north/a.nii.gz").dataobj)[..., 1].T] * 2)[:, None]
     np.savez(tmp_path / "x.npz", x=x.astype(np.float32))

@@ -23,6 +23,7 @@ from mpifl.report.pages.run_figures import over_steps
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.pictures.fitted_names import apart
 from mpifl.report.runs import Held, chance, data, read_run, units
+from mpifl.report.terminal.coefficient_table import show_coefficients
 from mpifl.run.folder.environment import note_lost, write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
@@ -92,6 +93,9 @@ def test_losses_by_step_and_the_speed_stand_on_the_page(tmp_path):
 def test_the_figures_stand_on_the_page(tmp_path):
     _, reader = read(make_run(tmp_path, SHAPES["some"], evaluate={"target_accuracy": 0.75}))
     words = " ".join(reader.titles())
+    assert "4 of 4 rounds · no model is saved yet" in words
+    assert "accuracy The share of right answers." in words
+    assert "ditto" not in words, "no word is told that the page has not"
     assert "87.50%" in words
     assert "rounds to 75% 2 2 s for these rounds, 3 kB" in words
     assert [given.get("class") for _, given in reader.tags].count("card") == 4
@@ -153,9 +157,8 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     interval = words.index("95% interval")
     assert words[interval : interval + 3] == ["95% interval", "40%", "100%"], "the ends of its axis"
     assert words[first + 12] == "1 round", "that it missed"
-    assert "accuracy 75.00% 95% interval 59.81% to 85.81% on 40 rows; best of all rounds: 75.00%" in " ".join(
-        words
-    )
+    sure = "95% interval 59.81% to 85.81%, by chance of these 40 rows alone; best of all rounds: 75.00%"
+    assert f"accuracy 75.00% {sure}" in " ".join(words)
     answer = f"run 'mpifl baseline {run}/job.toml --out {run}-baseline'"
     assert f"This page cannot tell, since no silo was trained alone. To answer, {answer}." in words[
         -1
@@ -164,23 +167,48 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     assert 'class="span"' not in read(run)[0], "nobody knows how many examples there were"
 
 
+def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path, capsys):
+    spec = write_folder(tmp_path / "shards", [4], test=40)
+    spec = spec.model_copy(update={"test": spec.test.model_copy(update={"groups": {"test": 20}})})
+    spec.write(tmp_path / "shards")
+    records = [
+        record(n, test_accuracy=0.5 + 0.3 * (n % 2), test_dice=0.5, model_round=11) for n in range(1, 13)
+    ]
+    run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
+    write_environment(run, data=describe(spec))
+    words, doubt = " ".join(read(run)[1].titles()), "intervals take rows as independent"
+    assert "training moves it, too: the last 10 rounds lie from 50.00% to 80.00%" in words
+    assert "4 rounds · saved model: round 11, the best" in words
+    assert "are of the last round; figures above are of the best round, 11." in words
+    assert f"Warning: {doubt}" in words
+    images = {"silos": {"a": {"dice": 0.5}, "b": {"dice": 0.75}}}
+    write_environment(run, metric={"name": "dice", "higher_is_better": True})
+    (run / "metrics.jsonl").write_bytes(encode_record(record(1, test_dice=0.5, **images)))
+    words = " ".join(read(run)[1].titles())
+    assert doubt not in words, "there is no interval"
+    assert f"Images without a target do not count; 'mpifl evaluate {run} --silos' says how many do." in words
+    fit = {"coefficients": [], "log_likelihood": 0.0, "aic": 0.0, "rows": 4, "decrement": 0.0}
+    (run / "metrics.jsonl").write_bytes(encode_record(record(1, **fit)))
+    show_coefficients(run)
+    assert doubt in capsys.readouterr().out
+
+
 def test_a_silo_of_one_class_has_words_in_place_of_a_score(tmp_path):
-    told = {"silos": {"a": {"accuracy": 1.0, "auroc": None}, "b": {"accuracy": 0.75, "auroc": 0.5}}}
+    told = {"silos": {"a": {"accuracy": 0.5, "auroc": None}, "b": {"accuracy": 0.75, "auroc": 0.5}}}
+    told["silos"]["c"] = {"accuracy": 1.0, "auroc": 0.9}
     words = " ".join(read(make_run(tmp_path, [record(1, **told)]))[1].titles())
-    assert "b 75.00% 0.5000 a one class only one class only" in words
+    assert "b 75.00% 0.5000 c 100.00% 0.9000 a one class only one class only" in words
     assert "'one class only': the silo's rows have one class, so the score tells nothing." in words
-    assert "The rows of silo a have one class, so accuracy says nothing." in words
+    assert "The rows of silo a have one class, so accuracy says nothing and does not count." in words
+    assert "The mean over silos, each counted once, is 87.50%. Silo b is the worst of 2 silos" in words
+    assert "worst silo 75.00% silo b; the mean over silos is 87.50%" in words
 
 
-def test_thirty_silos_are_seen_at_once_and_of_more_it_is_said_that_the_table_scrolls(tmp_path):
-    for many in (30, 31):
-        given = silos(**{f"s{n}": n / 100 for n in range(many)})
-        text, reader = read(make_run(tmp_path / str(many), [record(1, **given)]))
-        (style,) = re.findall(r"\.figure \.scrolls ~ \.scroll \{ max-height: (\d+)px", text)
-        assert int(style) >= 36 * 30 + 40, (
-            "only a table that is said to scroll is cut, below its thirtieth row"
-        )
-        assert ("The table has 31 rows. Scroll in it to see all." in reader.titles()) is (many > 30)
+def test_200_silos_are_seen_at_once_and_of_more_it_is_said_that_the_table_scrolls(tmp_path):
+    for many in (200, 201):
+        given = silos(**{f"s{n}": n / 300 for n in range(many)})
+        _, reader = read(make_run(tmp_path / str(many), [record(1, **given)]))
+        assert ("The table has 201 rows. Scroll in it to see all." in reader.titles()) is (many > 200)
 
 
 def map_of(reader):
@@ -531,7 +559,8 @@ def test_what_is_beside_the_main_metric_is_written_as_it_is_everywhere(tmp_path)
     text, reader = read(run)
     check_whole(text)
     titles = [word for word in reader.titles() if word in ("F1", "MAE", "<b>", "My own", "AUROC")]
-    assert titles == ["MAE", "<b>", "F1", "MAE", "<b>", "My own", "AUROC"], "columns, and a chart each"
+    titled = ["MAE", "<b>", "F1", "MAE", "<b>", "My own", "AUROC"]
+    assert titles == [*titled, "AUROC"], "columns, a chart each, and a word that is told"
     words = " ".join(read(run)[1].titles())
     assert "0.7297 2.0000" in words
     noted = [
@@ -605,11 +634,13 @@ def test_a_gain_is_a_number_and_it_is_said_which_exceed_chance(tmp_path):
     run, alone = held_against(tmp_path, [0.9, 0.7, 0.55], [0.7, 0.9, 0.5])
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
     assert "Beyond chance, 1 do better, 1 do worse, and 1 show no difference." in words
-    assert "70.00% +20.00 9.00 to 30.58" in words
-    assert "90.00% −20.00 −30.58 to −9.00" in words
-    assert "50.00% +5.00 −8.70 to 18.44" in words
+    for other, one in ((0.7, 0.9), (0.9, 0.7), (0.5, 0.55)):
+        reach = units.between(*chance.apart(one, other, 100), ACCURACY).removesuffix(" points")
+        assert f"{other:.2%} {'+' if one > other else '−'}{100 * abs(one - other):.2f} {reach}" in words
+    assert "chance is that of pairs (Tango's interval)" in words
     assert "alone gain, points gain, 95% interval, points" in words
-    lost = "−20.00 points, 95% interval −30.58 to −9.00 points (4 training examples, 100 held out)"
+    reach = units.between(*chance.apart(0.7, 0.9, 100), ACCURACY)
+    lost = f"−20.00 points, 95% interval {reach} (4 training examples, 100 held out)"
     assert f"Silo 1 loses most beyond chance: {lost}. Why is not known." in words
     run, alone = held_against(tmp_path / "few", [0.9, 0.7, 0.55], [0.7, 0.9, 0.5], out=10)
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
@@ -640,7 +671,7 @@ def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
     words = " ".join(Reader(text).titles())
     assert "90.00% −20.00" in words
     assert "Chance is not known for single silos, so no gain is bold." in words
-    assert "Newcombe" not in words
+    assert "Tango" not in words
     assert 'class="worst" data-value="-0.2' not in text
 
 
@@ -651,17 +682,21 @@ def test_intervals_hold_the_share_and_a_difference_is_seen_only_beyond_both(many
     assert -1e-9 <= low <= one + 1e-9
     assert one - 1e-9 <= high <= 1 + 1e-9
     assert chance.differ(one, other, many) == chance.differ(other, one, many)
-    apart = chance.interval(min(one, other), many)[1] < chance.interval(max(one, other), many)[0]
-    assert not apart or chance.differ(one, other, many)
+    low, high = chance.apart(one, other, many)
+    assert low - 1e-9 <= one - other <= high + 1e-9
+    assert chance.differ(one, other, many) == (not low <= 0 <= high)
     assert not chance.differ(one, one, many)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "seen"), [(9, 3, True), (7, 3, False), (10, 6, True), (10, 7, False)]
+    ("one", "other", "seen"), [(2, 0, False), (5, 0, False), (6, 0, True), (10, 4, True), (10, 5, False)]
 )
-def test_a_difference_is_seen_where_newcombes_interval_leaves_zero_out(one, other, seen):
-    """His own example is 9 and 3 of 10, from 0.1705 to 0.8090; of 7 and 3 it begins at -0.029."""
-    assert chance.differ(one / 10, other / 10, 10) is seen
+def test_a_difference_is_seen_where_the_exact_test_of_pairs_sees_it_however_rows_changed(one, other, seen):
+    """p of six rows that all turned is 2 / 2^6."""
+    rows = max(one, 6)
+    assert chance.differ(one / rows, other / rows, rows) is seen
+    fewest = chance.by_right_answers(one - other, 0, rows)
+    assert not seen or fewest.seen
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -19,16 +20,20 @@ from scipy import stats
 from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.cli import main
+from mpifl.cli.baseline import baseline_figures
 from mpifl.cli.baseline.baseline_figures import BY_GROUPS, EXACT, Baseline, Scored
+from mpifl.cli.baseline.baseline_run import page as page_of
 from mpifl.cli.baseline.baseline_words import cells, of_chance, record, verdict, warnings_of
 from mpifl.cli.baseline.joined_shards import join_shards
 from mpifl.data.shards import open_shard, read_federation, write_groups
 from mpifl.learning.metrics import ACCURACY, MetricInfo, computed
+from mpifl.learning.tasks.classification import Classification
 from mpifl.learning.tasks.regression import Regression
 from mpifl.learning.tasks.survival import Survival
-from mpifl.report.judging import by_draws, by_right_answers, drawn, evaluate_shards, paired
+from mpifl.report.judging import by_draws, drawn, evaluate_shards, paired
 from mpifl.report.judging.row_figures import RowFigures
 from mpifl.report.runs import chance, of_groups
+from mpifl.report.runs.chance import by_right_answers
 from mpifl.report.runs.silo_data import OF_GROUPS
 
 JOB = """
@@ -191,6 +196,38 @@ def test_the_verdict_says_for_whom():
     of_errors = Baseline(MetricInfo(name="mae", higher_is_better=False), "a test", silos, found.whole)
     assert verdict(of_errors).startswith("Federation did harm on all 300")
     assert [one["judged"] for one in record(of_errors)["silos"].values()][:2] == ["worse", "better"]
+
+
+def test_a_silo_whose_rows_have_one_class_decides_no_headline(tmp_path):
+    """Alone it has all 30 rows right by one answer; of the other two, the rarer class is another one."""
+    task = Classification().for_federation(write_folder(tmp_path / "s", [4, 4], classes=2))
+
+    def model(yes, no, right):
+        y = torch.tensor([1] * yes + [0] * no)
+        states = torch.stack([torch.arange(yes + no) < right, torch.ones(yes + no)], 1).double()
+        return RowFigures(task, yes + no, states, y=y)
+
+    judged = [
+        baseline_figures._Judged(nth, name, [model(yes, no, 9), model(yes, no, alone)])
+        for nth, (name, yes, no, alone) in enumerate((("a", 8, 12, 4), ("b", 7, 3, 8), ("alike", 30, 0, 30)))
+    ]
+    silos, whole = baseline_figures._of_rights(judged)
+    found = Baseline(ACCURACY, EXACT, silos, whole)
+    assert [one.events for one in (*silos, whole)] == [8, 3, 0, 15]
+    assert cells(silos[2], found)[-1] == "one class only"
+    assert silos[0].p == pytest.approx(2 * silos[0].difference.p), "two tests, not three"
+    assert "on the 30 test rows of silos with several classes: accuracy 60.00% against 40.00%" in verdict(
+        found
+    )
+    assert "one class only at silo alike" in verdict(found)
+    assert (
+        "Silo alike: its test rows have one class, so accuracy says nothing and is left out."
+        in warnings_of(found)
+    )
+    words = " ".join(Reader(page_of(found, "t")).titles())
+    assert "3 silos, 60 test rows" in words
+    assert re.search(r"difference and interval −\d+ 0 \+\d+ ", words), "the scale, with 0"
+    assert page_of(found, "t").count('class="zero"') == 3
 
 
 def test_joined_shards_hold_the_rows_of_all_in_their_order(tmp_path):
