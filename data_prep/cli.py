@@ -17,6 +17,7 @@ from data_prep.commands import (
     Stratify,
     TestLast,
     app as site_commands,
+    as_typed,
     check_order,
     only,
     sites,
@@ -172,11 +173,12 @@ def _warn(spec: FederationSpec | VerticalSpec, more: Sequence[str] = ()) -> None
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; wrong input ends as one line on stderr and exit code 2."""
     signal.signal(signal.SIGTERM, _exit)
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        _check_words(sys.argv[1:] if arguments is None else arguments)
+        _check_words(words)
         app(args=arguments)
     except InputError as error:
-        print("error:", one_line(error), file=sys.stderr)
+        print("error:", as_typed(one_line(error), words), file=sys.stderr)
         sys.exit(2)
 
 

@@ -9,4 +9,8 @@ from .holding_options import (
 )
 from .site_commands import app as app
 from .sites_command import sites as sites
-from .source_flags import with_source_options as with_source_options, words_of as words_of
+from .source_flags import (
+    as_typed as as_typed,
+    with_source_options as with_source_options,
+    words_of as words_of,
+)

@@ -4,6 +4,7 @@ too."""
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Optional
 
@@ -87,6 +88,15 @@ def words_of(source: str, words: Sequence[str] | None, options: dict[str, Any]) 
         *(words or ()),
         *(f"{name}={texts[value] if isinstance(value, bool) else value}" for name, value in given.items()),
     ]
+
+
+def as_typed(said: str, words: Sequence[str]) -> str:
+    """Return a message on `--option: KEY=VALUE` with the option by which it was typed, `--KEY VALUE`."""
+    found = re.match(r"--option: ([a-z_]+)=", said)
+    option = f"--{found[1].replace('_', '-')}" if found else ""
+    if not found or not any(word.partition("=")[0] == option for word in words):
+        return said
+    return f"{option} {said[found.end() :]}"
 
 
 def _takers(name: str) -> list[str]:

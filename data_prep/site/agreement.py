@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +143,7 @@ def assemble(folder: Path) -> FederationSpec:
     paths = sorted(folder.glob("silo_*.json"))
     if (folder / "federation.json").exists():
         known, found = read_spec(folder / "federation.json"), {path: read_spec(path) for path in paths}
-        there = [entry.silo for entry in known.silos]
-        _check_taken(known, found)
+        there = _numbers_of(known, found)
         if new := {path: one for path, one in found.items() if one.silos and one.silos[0].silo not in there}:
             return _joined(folder, known, new)
         if cut := [one for one in sorted(folder.glob("silo_*.h5")) if not one.with_suffix(".json").exists()]:
@@ -180,14 +179,15 @@ def assemble(folder: Path) -> FederationSpec:
     return describe(folder / "federation.json", whole)
 
 
-def _check_taken(known: FederationSpec, found: Mapping[Path, FederationSpec]) -> None:
-    """Refuse a site's entry whose number another silo of the federation has."""
+def _numbers_of(known: FederationSpec, found: Mapping[Path, FederationSpec]) -> Collection[int | None]:
+    """Return the numbers of a federation's silos. Raise InputError if another site has one of them."""
     free = max((one.silo or 0 for one in known.silos), default=-1) + 1
     entries = {one.silo: one for one in known.silos}
     for path, own in ((path, one) for path, spec in found.items() for one in spec.silos):
         if own.silo in entries and own.sha256 != entries[own.silo].sha256:
             what = f"is of silo {own.silo}, which is {entries[own.silo].name} in federation.json already"
             raise InputError(f"{path}: {what}; import it again with another number, as --silo {free}")
+    return entries.keys()
 
 
 def _joined(folder: Path, known: FederationSpec, new: Mapping[Path, FederationSpec]) -> FederationSpec:

@@ -32,7 +32,7 @@ class Pixels:
         self._colours, self._renumbered, self._moved = colours, 0, 0
         self._seen, self.ignore, self._class = dict[int, Path](), ignore, np.arange(256)
         self._palette: tuple[Path, np.ndarray] | None = None
-        self._named = bool(values)
+        self._named, self._background = bool(values), ""
         if not values:
             return
         said, classes = f"--option: values={values} given", [one.split("/") for one in values.split(",")]
@@ -42,6 +42,8 @@ class Pixels:
             raise InputError(f"{said}; it must be numbers of pixels from 0 to 255, each once, {form}")
         if ignore is not None and (ignore in words or ignore in map(str, range(len(classes)))):
             raise InputError(f"{said}; ignore={ignore} is one of them, or of their classes, use another")
+        if (first := min(map(int, classes[0]))) > min(map(int, words)):
+            self._background = f"values={values}: pixels of {first} are class 0, the background"
         self._class = np.full(256, -1)
         for number, one in enumerate(classes):
             self._class[[int(word) for word in one]] = number
@@ -86,9 +88,10 @@ class Pixels:
         return np.asarray(places[drawn])
 
     def told(self, masks: int) -> str:
-        """Say how many of so many masks the palette of the first one renumbered; "" if none."""
+        """Say how many of so many masks the palette of the first one renumbered, or which pixels `values` makes
+        the background if they are not the lowest; "" if neither is so."""
         if not self._renumbered or self._palette is None:
-            return ""
+            return self._background
         have = f"of {masks:,} masks have another palette order than {self._palette[0].name}"
         moved = f"{self._moved:,} pixels have another number than stored"
         remedy = "--option colours=false takes the numbers as they are"

@@ -64,8 +64,7 @@ def read_masked(
     )
     images, drawn = ([pair[at] for pairs in paired for pair in pairs] for at in (0, 1))
     form, mixed = common_form(images, manner.size, manner.grey)
-    for pairs in paired:
-        _check_sizes(pairs)
+    _check_sizes([pair for pairs in paired for pair in pairs])
     y, *held = [_decoded(pairs, form, manner.size is not None, pixels) for pairs in paired]
     aim = aim_of(masks, y, held[0] if held else None, Wanted("classes", "", pixels.ignore))
     pixels.check()

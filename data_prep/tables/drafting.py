@@ -147,9 +147,8 @@ def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = No
     texts = {way: "\n".join([*lines, *way.written(), *columns]) for way in {*plain.values(), notation}}
     others = {path: way for path, way in plain.items() if way != notation}
     told = [*_told([*guesses.values()], of_label), *_events(learned, tallies), *lacking]
-    told += not_stated(features, own, tallies)
-    parted = [] if group or not apart else not_in_common(paths, specs, beside)
-    told += [*parted, *kept_whole(guesses, group), *_marked(tallies), *read_by(beside)]
+    told += [*not_in_common(paths, specs, beside, group), *not_stated(features, own, tallies)]
+    told += [*kept_whole(guesses, group), *_marked(tallies), *read_by(beside)]
     told += _apart(others) if others else _written(tallies, notation) if not beside else []
     counts = counted_classes(tallies[learned.columns[0]], stated_classes(own)) if of_label else {}
     return Drafted(texts[notation], told, counts, {path: texts[way] for path, way in others.items()}, beside)

@@ -12,12 +12,12 @@ import numpy as np
 from data_prep.tables.afar import Afar
 from data_prep.tables.columns import MISSING_LEVEL, columns_of
 from data_prep.tables.files import Kept
-from data_prep.tables.filled import Filled
 from data_prep.tables.label import known
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.surveying import Survey, is_needed, numbers, survey
 from data_prep.tables.values import (
     Changes,
+    Filled,
     Gaps,
     Moments,
     Named,
@@ -113,9 +113,10 @@ class Encoder:
         numeric = {name: one for name, one in self.spec.features.items() if one.kind == "numeric"}
         moments = {name: (one.mean, one.deviation) for name, one in numeric.items()
                  if one.mean is not None and one.deviation is not None}  # fmt: skip
+        missing = {name: column.missing for name, column in self.spec.features.items()}
         afar, filled = (
             Afar(moments, "--spec takes a spec with the column's factor"),
-            Filled(self.spec.features),
+            Filled(missing),
         )
         for piece in self._kept.first(Gaps()):
             for name in unsaid:

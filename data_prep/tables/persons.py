@@ -57,7 +57,9 @@ def _repeats(table: SiteTable, name: str) -> bool:
     return any(times > 1 for one, times in names_in(table, name).items() if one not in MISSING)
 
 
-def not_in_common(paths: Sequence[Path], specs: Sequence[TableSpec], own: OwnSpecs) -> list[str]:
+def not_in_common(
+    paths: Sequence[Path], specs: Sequence[TableSpec], own: OwnSpecs, group: str | None
+) -> list[str]:
     """Say which tables of several sites have a column of persons that the spec of all cannot name, since some
     lack it or call it otherwise.
 
@@ -65,10 +67,13 @@ def not_in_common(paths: Sequence[Path], specs: Sequence[TableSpec], own: OwnSpe
         paths: The tables.
         specs: How each is read.
         own: The specs that lie beside some of them.
+        group: What all call that column, if they have it in common.
 
     Raises:
         InputError: a table cannot be read.
     """
+    if group or len(paths) < 2:
+        return []
     stated = {path: group for path, one in own.items() if (group := one.spec.group)}
     found = {
         path: stated.get(path) or persons_in(SiteTable(path, spec))

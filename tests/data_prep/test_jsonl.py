@@ -282,10 +282,13 @@ def test_a_wrong_option_is_refused(tmp_path, option, said):
     assert said in str(error.value)
 
 
-def test_a_file_that_is_no_tokenizer_or_lacks_the_end_is_named(tmp_path, tokenizer):
+def test_a_file_that_is_no_tokenizer_or_lacks_the_end_is_named(tmp_path, tokenizer, capsys):
     folder, _ = tokenizer
-    with pytest.raises(InputError, match=r"end=</s> given; .*tokenizer\.json has no such token"):
+    with pytest.raises(InputError, match=r"^--option: end=</s> given; .*tokenizer\.json has no such token"):
         find_source("jsonl", [f"tokenizer={folder}", "end=</s>"])(write(tmp_path), 0)
+    words = "--scheme", "iid", "--silos", 1, "--tokenizer", folder, "--end", "</s>"
+    partition(write(tmp_path), tmp_path / "out", *words, ends=2)
+    assert f"error: --end </s> given; {folder}" in capsys.readouterr().err
     for content in ("{}", "", '{"model": {"type": "WordLevel"}}'):
         (folder / "tokenizer.json").write_text(content)
         with pytest.raises(InputError, match=r"tokenizer\.json: not a tokenizer of the library tokenizers"):

@@ -245,6 +245,7 @@ def test_masks_of_0_and_255_are_two_classes_where_that_is_said(tmp_path, capsys)
     assert (data.classes, np.unique(data.y).tolist()) == (2, [0, 1])
     data = find_source("images", [masks, "values=255,0"])(tmp_path / "in", 0)
     assert np.array_equal(data.y[0], HALVES == 0)
+    assert data.done["notes"] == {"masks": "values=255,0: pixels of 255 are class 0, the background"}
 
 
 @pytest.mark.parametrize(

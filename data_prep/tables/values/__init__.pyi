@@ -1,4 +1,5 @@
 from .changes import Changes as Changes, told_of as told_of
+from .filled import Filled as Filled
 from .gaps import Gaps as Gaps, without_gaps as without_gaps
 from .holding import Named as Named, Places as Places, held_of as held_of, keys_of as keys_of
 from .id_columns import (

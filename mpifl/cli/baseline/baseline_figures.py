@@ -179,8 +179,8 @@ def compare_models(plan: BaselinePlan) -> Baseline:
     if test != EXACT and any(one.many < FEW for one in judged):
         test += EXCHANGED.format(what="groups" if grouped else "rows")
     seed = None if shared[0][0].algorithm.seedless else plan.job.seed
-    more = {"remarks": _remarks(plan), "mean": mean, "seed": seed}
-    return Baseline(plan.federated.metric, test, silos, whole, left_out, **more)
+    told = plan.federated.metric, test, silos, whole, left_out, _remarks(plan)
+    return Baseline(*told, mean=mean, seed=seed)
 
 
 def _remarks(plan: BaselinePlan) -> list[str]:

@@ -39,6 +39,7 @@ from mpifl.report.runs import (
     trains_alone,
     units,
     verdict,
+    why_not_ranked,
 )
 
 ROOM, LONGEST, BESIDE = 120, 28, 9
@@ -123,23 +124,11 @@ def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found
     ranked = [run for one in found for run in one.group.runs if judged is None or run not in judged.without]
     told = [*ranked, *(judged.without if judged else ())]  # the verdict names those without
     out = [f"{run.name} ({briefly(run, reason)})" for run, reason in left_out.items()]
-    out += [f"{name[run.run]} ({_why_not(run, summaries)})" for run in summaries if run not in told]
+    out += [f"{name[run.run]} ({why_not_ranked(run, summaries)})" for run in summaries if run not in told]
     said = f"{len(ranked):,} of {many:,} runs are ranked."
     said += f" Left out: {', '.join(out)}." if out else ""
     warned = [name[run.run] for run in ranked if not run.finished]
     return said + (f" Ranked although not finished: {', '.join(warned)}." if warned else "")
-
-
-def _why_not(run: Summary, summaries: Sequence[Summary]) -> str:
-    """Say why a run that was scored is not ranked."""
-    if run.diverged:
-        return "its loss diverged"
-    group = next((of for of in groups(summaries) if run in of.runs), None)
-    if group is None:
-        return "repeats a seed"
-    if any(other.diverged for other in group.runs):
-        return "another seed of its setting diverged"
-    return "not every setting has a run of its seed and shards"
 
 
 def _many(number: int, what: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, count
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -106,11 +106,11 @@ def group_looks(found: Sequence[Group]) -> list[GroupLook]:
     """Return how each group is drawn, by rank: the best by mean first, those without a figure last."""
     standings = standings_of_groups(found)
     ranked = {run.run: nth for nth, one in enumerate(standings) for run in one.group.runs}
-    others, looks = count(len(standings)), list[GroupLook]()
+    looks, rest = list[GroupLook](), len(standings)
     for group in found:
-        own = (ranked[run.run] for run in group.runs if run.run in ranked)
-        rank = next(own, None)
-        looks.append(_look(next(others) if rank is None else rank))
+        rank = next((ranked[run.run] for run in group.runs if run.run in ranked), rest)
+        rest += rank == rest
+        looks.append(_look(rank))
     return looks
 
 

@@ -62,6 +62,7 @@ from .seeds import (
     of_several_shards as of_several_shards,
     settings as settings,
     varying as varying,
+    why_not_ranked as why_not_ranked,
 )
 from .silo_data import (
     OF_TWO_CLASSES as OF_TWO_CLASSES,

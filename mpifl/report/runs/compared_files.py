@@ -18,10 +18,13 @@ from mpifl.common import InputError, one_line, write_atomic
 from mpifl.common.pages import check_page, write_page
 from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.held_against import (
+    COLUMNS,
     PAIRED,
     as_columns,
     held_to,
     named,
+    of_runs,
+    of_settings,
     pairs,
     paper_columns,
     words_against,
@@ -29,11 +32,8 @@ from mpifl.report.runs.held_against import (
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
 from mpifl.report.runs.standings import (
-    COLUMNS,
     Standing,
     crowned,
-    of_runs,
-    of_settings,
     ranked_by,
     standings_of,
     verdict,

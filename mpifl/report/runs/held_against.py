@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -12,10 +13,14 @@ from mpifl.common import InputError
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs import chance, units
 from mpifl.report.runs.chance import Difference
-from mpifl.report.runs.standings import HEADS, Standing, name_of, rivals, tested
+from mpifl.report.runs.runs import Summary
+from mpifl.report.runs.standings import HEADS, Standing, name_of, rivals, standings_of, tested
 
 HELD_TO = ("difference", "low", "high", "p", "p_holm", "test")
 """What a test says of two settings: the difference of means, positive where the first is better."""
+OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen")
+COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
+"""What the file of all runs says of each run's setting."""
 PAIRED = ("setting", "other", *HELD_TO)
 """What is told of each two settings."""
 
@@ -114,3 +119,23 @@ def paper_columns(found: Sequence[Standing], reference: Standing, name: str) -> 
         rows.append([f"${by}$" if by.strip("-") else by, reach, f"${p}$" if p.strip("-") else p])
     heads = [f"over {name}", r"95\% interval", "$p$" + " (Holm)" * (len(found) > 2)]
     return [(head, [row[nth] for row in rows]) for nth, head in enumerate(heads)]
+
+
+def of_settings(found: Sequence[Standing]) -> list[dict[str, object]]:
+    """Return what COLUMNS says of each setting, the best first; None is what nobody can tell."""
+    told = []
+    for one, rival in zip(found, [None, *rivals(found)], strict=True):
+        test = rival.test if rival else None
+        said = [one.name, len(one.ends), one.mean, one.deviation, rival.behind if rival else 0.0]
+        said += [test.low, test.high, test.p] if test else [None] * 3
+        said += [rival.p if rival else None, name_of(test) if test else None]
+        said += [rival.seen if test and rival else None, one.judged.words() if one.judged else None]
+        told.append(dict(zip(COLUMNS, said, strict=True)))
+    return told
+
+
+def of_runs(summaries: Sequence[Summary]) -> dict[Path, list[object]]:
+    """Return what COLUMNS says of each run that has been judged."""
+    found = standings_of(summaries)
+    told = [list(one.values()) for one in of_settings(found)]
+    return {run.run: said for one, said in zip(found, told, strict=True) for run in one.group.runs}

@@ -109,6 +109,18 @@ def over_common_seeds(found: Sequence[Group]) -> list[Group | None]:
     ]  # fmt: skip
 
 
+def why_not_ranked(run: Summary, summaries: Sequence[Summary]) -> str:
+    """Say why a run that was scored is not ranked."""
+    if run.diverged:
+        return "its loss diverged"
+    group = next((of for of in groups(summaries) if run in of.runs), None)
+    if group is None:
+        return "repeats a seed"
+    if any(other.diverged for other in group.runs):
+        return "another seed of its setting diverged"
+    return "not every setting has a run of its seed and shards"
+
+
 def on_other_ground(summaries: Sequence[Summary]) -> list[Summary]:
     """Return the runs, with a remark on each whose shards, or the user's code, are not those of an earlier
     run by the same job."""

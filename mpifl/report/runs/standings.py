@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from pathlib import Path
 from statistics import fmean, stdev
 
 from rich.table import Table
@@ -19,9 +18,6 @@ from mpifl.report.runs.judged import VALID, Judged, judged_by_all
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, of_several_shards, over_common_seeds
 
-OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen")
-COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
-"""What the file of all runs says of each run's setting."""
 HEADS = ("behind the first", "95% interval", "uncorrected p", "p", "test")
 """What tables say of a setting beside the one with the best mean; `p` is corrected by Holm, as on pages."""
 MOST_NAMED = 5
@@ -300,23 +296,3 @@ def table_of_settings(found: Sequence[Standing]) -> Table | None:
     for one, cells in zip(found, [[""] * len(HEADS), *(rival.cells() for rival in others)], strict=True):
         table.add_row(one.name, one.written(), str(len(one.ends)), *cells)
     return table
-
-
-def of_settings(found: Sequence[Standing]) -> list[dict[str, object]]:
-    """Return what COLUMNS says of each setting, the best first; None is what nobody can tell."""
-    told = []
-    for one, rival in zip(found, [None, *rivals(found)], strict=True):
-        test = rival.test if rival else None
-        said = [one.name, len(one.ends), one.mean, one.deviation, rival.behind if rival else 0.0]
-        said += [test.low, test.high, test.p] if test else [None] * 3
-        said += [rival.p if rival else None, name_of(test) if test else None]
-        said += [rival.seen if test and rival else None, one.judged.words() if one.judged else None]
-        told.append(dict(zip(COLUMNS, said, strict=True)))
-    return told
-
-
-def of_runs(summaries: Sequence[Summary]) -> dict[Path, list[object]]:
-    """Return what COLUMNS says of each run that has been judged."""
-    found = standings_of(summaries)
-    told = [list(one.values()) for one in of_settings(found)]
-    return {run.run: said for one, said in zip(found, told, strict=True) for run in one.group.runs}

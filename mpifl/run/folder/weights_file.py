@@ -94,7 +94,7 @@ def sha256_of_frozen(module: nn.Module) -> str:
     frozen, digest = _frozen(module), hashlib.sha256()
     for name, parameter in sorted(frozen.items()):
         digest.update(f"{unwrapped(name)} {parameter.dtype} {[*parameter.shape]}\n".encode())
-        digest.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy())
+        digest.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest() if frozen else ""
 
 

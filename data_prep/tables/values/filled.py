@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from data_prep.tables.table_column import Column
-from data_prep.tables.values import Piece
+from data_prep.tables.values.piece import Piece
 
 FILLED = ("mean", "constant")
 """What the spec of a training has for a missing value, and no row can tell."""
@@ -20,19 +19,19 @@ class Filled:
     """Counts what is filled in, in rows that are looked at piece by piece.
 
     Args:
-        columns: The columns that a model takes.
+        columns: What becomes of a missing value of each column that a model takes, by the column's name.
     """
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
+    def __init__(self, columns: Mapping[str, str | None]) -> None:
         self._columns, self._by_column = columns, Counter[str]()
         self._rows, self._of, self._unknown, self._named = 0, 0, 0, list[str]()
 
     def look(self, piece: Piece) -> None:
         """Look at more rows."""
         gaps = {name: piece.columns[name].gaps for name in self._columns}
-        filled = [gap for name, gap in gaps.items() if self._columns[name].missing in FILLED]
+        filled = [gap for name, gap in gaps.items() if self._columns[name] in FILLED]
         for name, gap in gaps.items():
-            if self._columns[name].missing in FILLED and gap.any():
+            if self._columns[name] in FILLED and gap.any():
                 self._by_column[name] += int(gap.sum())
         self._of += len(piece)
         self._rows += int(np.any(filled, axis=0).sum()) if filled else 0
