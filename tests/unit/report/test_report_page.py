@@ -163,6 +163,9 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     assert f"This page cannot tell, since no silo was trained alone. To answer, {answer}." in words[
         -1
     ] + " ".join(words)
+    text = read(run)[0]
+    assert '<span class="option">--out</span>' in text
+    assert ".option { white-space: nowrap; }" in text, "no line breaks within an option"
     write_folder(tmp_path / "shards", [4, 9], silos_test=11)
     assert 'class="span"' not in read(run)[0], "nobody knows how many examples there were"
 
@@ -207,8 +210,9 @@ def test_a_silo_of_one_class_has_words_in_place_of_a_score(tmp_path):
 def test_200_silos_are_seen_at_once_and_of_more_it_is_said_that_the_table_scrolls(tmp_path):
     for many in (200, 201):
         given = silos(**{f"s{n}": n / 300 for n in range(many)})
-        _, reader = read(make_run(tmp_path / str(many), [record(1, **given)]))
+        _, reader = read(make_run(tmp_path / str(many), [record(1, **given), record(2, **given)]))
         assert ("The table has 201 rows. Scroll in it to see all." in reader.titles()) is (many > 200)
+        assert "One name in 4 is shown." in " ".join(reader.titles()), "beside the map"
 
 
 def map_of(reader):
