@@ -205,6 +205,10 @@ def test_a_silo_of_one_class_has_words_in_place_of_a_score(tmp_path):
     assert "The rows of silo a have one class, so accuracy says nothing and does not count." in words
     assert "The mean over silos, each counted once, is 87.50%. Silo b is the worst of 2 silos" in words
     assert "worst silo 75.00% silo b; the mean over silos is 87.50%" in words
+    ended = record(1, final={**record(1, **told), "silo_accuracy_mean": 0.75})
+    del ended["final"]["test_accuracy"]
+    words = " ".join(read(make_run(tmp_path / "v", [ended], evaluate={"split": "valid"}))[1].titles())
+    assert "the mean over silos is 87.50%; test rows" in words, "also of what the end has scored"
 
 
 def test_200_silos_are_seen_at_once_and_of_more_it_is_said_that_the_table_scrolls(tmp_path):
