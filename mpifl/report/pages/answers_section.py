@@ -12,15 +12,7 @@ from pydantic_core import from_json
 
 from mpifl.common import LARGEST_FILE, InputError, read_whole
 from mpifl.common.pages import Figure, Grid, Said, charts, there
-from mpifl.learning.metrics import (
-    AnswerColumn,
-    MetricInfo,
-    ToldAnswers,
-    base_rate,
-    calibration,
-    precision_recall,
-    roc,
-)
+from mpifl.learning.metrics import AnswerColumn, ToldAnswers, base_rate, calibration, precision_recall, roc
 from mpifl.report.judging import NAMES, weights_told, why_none
 from mpifl.report.pictures import AnswerChart, Confusion, Reach, draw_answers
 from mpifl.report.runs import Summary, chance
@@ -58,9 +50,9 @@ class Answered(NamedTuple):
     weighed: str = ""
     doubt: str = ""
 
-    def doubts(self, metric: MetricInfo) -> list[str]:
-        """Return what speaks against the intervals that a page shows, of answers or of a share."""
-        shown = chance.counts(metric) or any(of.intervals for of in self.rows.values())
+    def doubts(self, counts: bool) -> list[str]:
+        """Return what speaks against the intervals of a page: of answers, or of a metric that `counts`."""
+        shown = counts or any(of.intervals for of in self.rows.values())
         return [self.doubt] if self.doubt and shown else []
 
 

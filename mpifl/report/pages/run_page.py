@@ -130,7 +130,7 @@ def page(
     held = examples(summary, spec, names, environment)
     summary = replace(as_counted(summary, held), rows=rows_of_rounds(summary, spec))
     found = (answered(summary) if found is None else found)._replace(doubt=doubts(spec))
-    summary = replace(summary, remarks=(*summary.remarks, *found.doubts(summary.metric)))
+    summary = replace(summary, remarks=(*summary.remarks, *found.doubts(chance.counts(summary.metric))))
     main = run_figures.curve(summary, names)
     over = gains_over(alone, summary, held) if alone is not None else {}
     drawn, fallen = silos(summary, names, held, main, over)

@@ -87,6 +87,8 @@ def as_counted(summary: Summary, held: Mapping[str, Held]) -> Summary:
     alike = [silo for silo, told in each
              if isinstance(told, dict) and one_class(told, held.get(Names()[silo]))]  # fmt: skip
     records = [_without(record, alike) for record in summary.records] if alike else [*summary.records]
+    if alike and summary.at_end:
+        records[-1]["final"] = _without(summary.at_end, alike)
     if not scored and summary.judged_by is None:
         records = [{key: of for key, of in one.items() if key != "seconds_evaluation"} for one in records]
     labels = sum((Counter(of.labels) for of in held.values()), Counter[int]())
@@ -103,8 +105,6 @@ def as_counted(summary: Summary, held: Mapping[str, Held]) -> Summary:
 def _without(record: Record, alike: Iterable[str]) -> Record:
     """Return a round without the figures OF_TWO_CLASSES of these silos."""
     silos, found = record.get("silos"), dict(record)
-    if isinstance(record.get("final"), dict):
-        found["final"] = _without(record["final"], alike)
     if not isinstance(silos, dict):
         return found
     told = {one: of for one in alike if isinstance(of := silos.get(one), dict)}

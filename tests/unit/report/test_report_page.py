@@ -163,6 +163,9 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     assert f"This page cannot tell, since no silo was trained alone. To answer, {answer}." in words[
         -1
     ] + " ".join(words)
+    text = read(run)[0]
+    assert '<span class="option">--out</span>' in text
+    assert ".option { white-space: nowrap; }" in text, "no line breaks within an option"
     write_folder(tmp_path / "shards", [4, 9], silos_test=11)
     assert 'class="span"' not in read(run)[0], "nobody knows how many examples there were"
 
@@ -202,13 +205,18 @@ def test_a_silo_of_one_class_has_words_in_place_of_a_score(tmp_path):
     assert "The rows of silo a have one class, so accuracy says nothing and does not count." in words
     assert "The mean over silos, each counted once, is 87.50%. Silo b is the worst of 2 silos" in words
     assert "worst silo 75.00% silo b; the mean over silos is 87.50%" in words
+    ended = record(1, final={**record(1, **told), "silo_accuracy_mean": 0.75})
+    del ended["final"]["test_accuracy"]
+    words = " ".join(read(make_run(tmp_path / "v", [ended], evaluate={"split": "valid"}))[1].titles())
+    assert "the mean over silos is 87.50%; test rows" in words, "also of what the end has scored"
 
 
 def test_200_silos_are_seen_at_once_and_of_more_it_is_said_that_the_table_scrolls(tmp_path):
     for many in (200, 201):
         given = silos(**{f"s{n}": n / 300 for n in range(many)})
-        _, reader = read(make_run(tmp_path / str(many), [record(1, **given)]))
+        _, reader = read(make_run(tmp_path / str(many), [record(1, **given), record(2, **given)]))
         assert ("The table has 201 rows. Scroll in it to see all." in reader.titles()) is (many > 200)
+        assert "One name in 4 is shown." in " ".join(reader.titles()), "beside the map"
 
 
 def map_of(reader):
