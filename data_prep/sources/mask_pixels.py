@@ -88,8 +88,8 @@ class Pixels:
         return np.asarray(places[drawn])
 
     def told(self, masks: int) -> str:
-        """Say how many of so many masks the palette of the first one renumbered, or which pixels `values` makes
-        the background if they are not the lowest; "" if neither is so."""
+        """Say how many of so many masks the palette of the first one renumbered, or which pixels are the
+        background by `values` if they are not the lowest; "" if neither is so."""
         if not self._renumbered or self._palette is None:
             return self._background
         have = f"of {masks:,} masks have another palette order than {self._palette[0].name}"

@@ -152,9 +152,7 @@ def not_stated(names: Iterable[str], own: Iterable[SiteSpec], tallies: Mapping[s
             said.append(f"levels: {name} has {shown}, which {one.path.name} does not list; add it there")
         if tally.gaps and column.missing is None:
             to_do = f"say missing there, as missing = {quoted('mean' if column.counted else 'level')}"
-            said.append(
-                f"gaps: {name} lacks values in {tally.gaps:,} rows, and {one.path.name} refuses them; {to_do}"
-            )
+            said.append(f"gaps: {name} has {tally.gaps:,} missing, and {one.path.name} refuses them; {to_do}")
     return said
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import io
 import sys
+import tokenize
 import traceback
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -63,7 +65,7 @@ def _failed(module: str, error: Exception) -> str:
 
 
 def code_of(names: Iterable[str]) -> dict[str, str]:
-    """Return the sha256 of the file of each module that names of the user's own code begin with.
+    """Return the sha256 of each module that names of the user's own code begin with, without its comments.
 
     Args:
         names: Names as `package.module:attribute`. A module without a file has no digest.
@@ -73,5 +75,21 @@ def code_of(names: Iterable[str]) -> dict[str, str]:
         with suppress(ImportError, OSError, ValueError):
             spec = importlib.util.find_spec(module)
             if spec and spec.has_location and spec.origin:
-                found[module] = hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+                found[module] = hashlib.sha256(_without_comments(Path(spec.origin).read_bytes())).hexdigest()
     return found
+
+
+def _without_comments(content: bytes) -> bytes:
+    """Return the content of a module without comments, which change no result; whole if it is no Python."""
+    try:
+        found = [
+            one for one in tokenize.tokenize(io.BytesIO(content).readline) if one.type == tokenize.COMMENT
+        ]
+        lines = content.decode(tokenize.detect_encoding(io.BytesIO(content).readline)[0]).split("\n")
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return content
+    for comment in found:
+        row, column = comment.start
+        lines[row - 1] = lines[row - 1][:column].rstrip()
+    alone = {one.start[0] - 1 for one in found if not lines[one.start[0] - 1]}
+    return "\n".join(line for row, line in enumerate(lines) if row not in alone).encode()

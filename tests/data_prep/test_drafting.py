@@ -553,5 +553,5 @@ def test_what_a_sites_own_spec_does_not_say_of_other_tables_is_told(tmp_path: Pa
     (tmp_path / "b.toml").write_text((tmp_path / "b.toml").read_text().replace(', classes = ["0", "1"]', ""))
     told = run(*words).splitlines()
     assert "levels: ward has 'y', which b.toml does not list; add it there" in told
-    gaps = "gaps: age lacks values in 1 rows, and b.toml refuses them; say missing there, as missing"
+    gaps = "gaps: age has 1 missing, and b.toml refuses them; say missing there, as missing"
     assert f'{gaps} = "mean"' in told

@@ -185,7 +185,11 @@ def test_a_run_goes_on_with_the_code_of_ones_own_that_it_was_started_with(tmp_pa
     job.write_text(f'{table}local.lr = 0.1\nalgorithm.name = "own_code:Own"\n')
     train(job, run, (), False, builders.Alone(), wings_of=wings_of)
     assert check_run(run, read_job(job), resume=True) == []
-    source.write_text(source.read_text() + "# changed\n")
+    source.write_text(
+        "# why\n" + source.read_text().replace("0.5", "0.5  # a \u201ehalf\u201c") + "# after it\n"
+    )
+    assert check_run(run, read_job(job), resume=True) == []
+    source.write_text(source.read_text() + "MARK = '# no comment'\n")
     with pytest.raises(InputError, match=r"the code of own_code is not that which it was started with; put "):
         train(job, run, ("rounds=2",), True, builders.Alone(), wings_of=wings_of)
     with pytest.raises(InputError, match=r"job: was started with another code of own_code than is there now"):
