@@ -11,6 +11,7 @@ from conftest import ranks
 from faults.processes import Command
 from sites import kit
 from sites.driver import SitesRun, sha256
+from sites.replay import replayed
 
 from mpifl.run.job import read_job
 from mpifl.wings.sites.consents import add_consent, read_consents
@@ -100,23 +101,35 @@ def test_parties_that_die_or_are_asked_to_end_go_on_to_the_same_bits(tmp_path, d
 
 
 @pytest.mark.slow
-def test_rounds_go_on_without_a_site_that_is_away_and_with_it_when_it_is_back(tmp_path, digits):
-    cohort = {"quorum": 0.5, "deadline": 4.0}
-    job = job_of(tmp_path, digits / "many", "fedavg", rounds=400, cohort=cohort)
-    with SitesRun(tmp_path / "over", job, digits / "many", sites=SITES) as run:
+def test_rounds_go_on_without_a_site_that_is_away_and_with_it_when_it_is_back(tmp_path, digits, monkeypatch):
+    """Its late sum counts, also for a coordinator that dies when it comes."""
+    cohort = {"quorum": 0.5, "deadline": 4.0, "late": "next", "late_rounds": 1000}
+    tables = {"cohort": cohort, "evaluate": {"silos": False}, "checkpoint": {"every": 1}}
+    job = job_of(tmp_path, digits / "many", "fedavg", rounds=400, **tables)
+    die = {kit.COORDINATOR: {"missed is noted": 1, "the answer is kept": 1}}
+    with SitesRun(tmp_path / "over", job, digits / "many", die=die, sites=SITES) as run:
         run.until_round(2)
         run.kill("south")
-        run.until(lambda: run.told("south", "away_since"))
+        run.until(lambda: run.told("south", "away_since"), held="south")
         run.start("south")
         run.until(lambda: not run.told("south", "away_since"))
+        run.until(lambda: run.codes.get(kit.COORDINATOR, [])[1:])
+        run.until_round(run.rounds + 2)
         run.signal(kit.COORDINATOR)
         assert run.running[kit.COORDINATOR].end().code == 75
     said = run.running[kit.COORDINATOR].err + run.running[kit.COORDINATOR].out
-    assert "south is back (its answer to letter" in said
     assert "correct it" not in said
     away = [one for one in records_of(run) if "away_since" in one["sites"]["south"]]
     assert away
     assert {tuple(one["faults"]) for one in away[1:-1]} == {("2",)}
+    late = [
+        one["sites"]["south"]["late_round"]
+        for one in records_of(run)
+        if "late_round" in one["sites"]["south"]
+    ]
+    assert late == [away[0]["round"]]
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "secret"))
+    assert replayed(tmp_path / "again", job, SITES, run.run)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from mpifl.run.job import Job
 from mpifl.wings.site import Identity
 from mpifl.wings.sites.asking_worker import CameBack, SiteQuestion
 from mpifl.wings.sites.consents import Invitation, RunHome, federation_digest, job_digest
+from mpifl.wings.sites.late import LateAnswer, LateAnswers
 from mpifl.wings.sites.letters import (
     AskRecord,
     EndRecord,
@@ -33,6 +34,8 @@ from mpifl.wire import Compute, Finish
 
 LEAVE_TAKING = 60.0
 """Seconds which the coordinator waits at the end."""
+CLOCK = "%Y-%m-%d %H:%M:%S"
+"""How people are told since when a site is away."""
 
 
 class Correspondence(SumLetters):
@@ -80,6 +83,8 @@ class Correspondence(SumLetters):
                     f"{self._link}: {of}; make a new one by `mpifl sites init`, with another --link and --out"
                 )
         self._journal = Journal(self._out / "sites.jsonl")
+        late = job.cohort.late == "next"
+        self._late = LateAnswers(self._journal, self._home, job.cohort.late_rounds) if late else None
         for member in self._invitation.site:
             silos = frozenset(names.index(silo) for silo in member.silos)
             self._sites[member.name] = SiteLetters(member, silos, self._box(member, elements))
@@ -178,6 +183,7 @@ class Correspondence(SumLetters):
         """Ask sites; see `Questions.asked`."""
         request = question.request
         work = request.work if isinstance(request, Compute) else request.kind
+        self._await_late(question)
         self._next_number(round=str(request.round), work=work)
         waiting, came = dict[str, str](), dict[str, CameBack | str]()
         for name in question.base:
@@ -185,7 +191,29 @@ class Correspondence(SumLetters):
                 came[name] = why
             else:
                 waiting[name] = self._ask(name, question)
-        return came | self._answers(waiting, isinstance(request, Finish))
+        return came | self._answers(waiting, question)
+
+    def late(self, waiting: Mapping[str, int]) -> dict[str, LateAnswer | str]:
+        """Return the late answers that are here; see `Questions.late`."""
+        assert self._late is not None
+        return self._late.here(waiting)
+
+    def missed(self, round: int) -> dict[str, int]:
+        """Return who misses the question of a round; see `Questions.missed`."""
+        assert self._late is not None
+        away = {name: site.awaited for name, site in self._sites.items() if site.awaited is not None}
+        return {name: n for name, n in away.items() if self._late.round_of(name, n) == round}
+
+    def _await_late(self, question: SiteQuestion) -> None:
+        """Wait again for late answers that are not here, also after a start; forget what counts no more."""
+        if self._late is None:
+            return
+        self._late.forget(math.inf if isinstance(question.request, Finish) else question.oldest)
+        for name, n in (question.waiting or {}).items():
+            site = self._sites[name]
+            if site.joined and name not in self.left and site.awaited != n and self._late.of(name, n) is None:
+                site.box.put_again(n, "ask")
+                site.awaited, site.since = n, time.strftime(CLOCK)
 
     def saved(self, round: int) -> None:
         """Note that a checkpoint begins; see `Questions.saved`."""
@@ -209,7 +237,7 @@ class Correspondence(SumLetters):
         site.count("sent", sealed.bytes)
         return record.question(on_host)
 
-    def _answers(self, waiting: dict[str, str], last: bool) -> dict[str, CameBack | str]:
+    def _answers(self, waiting: dict[str, str], question: SiteQuestion) -> dict[str, CameBack | str]:
         """Wait for the answers to questions, whose digests are given by site. After the deadline the rest is
         away.
 
@@ -217,6 +245,7 @@ class Correspondence(SumLetters):
             RoundLost: a signal asks the coordinator to end.
         """
         came, patience = dict[str, CameBack | str](), self._deadline or math.inf
+        last = isinstance(question.request, Finish)
         until = time.monotonic() + (min(patience, LEAVE_TAKING) if last else patience)
         for _ in self._looks(f"letter {self._n}", lambda: [*waiting], until):
             for name in [*waiting]:
@@ -227,7 +256,9 @@ class Correspondence(SumLetters):
                 return came
         for name in waiting:
             site = self._sites[name]
-            site.awaited, site.since = self._n, time.strftime("%Y-%m-%d %H:%M:%S")
+            site.awaited, site.since = self._n, time.strftime(CLOCK)
+            if self._late is not None and question.waiting is not None:
+                self._late.miss(name, self._n, question.request, question.base[name], waiting[name])
             came[name] = f"site '{name}' has not answered letter {self._n} in time"
             if last:
                 where = f"its letter {self._n} lies in {self._link}"
@@ -275,7 +306,9 @@ class Correspondence(SumLetters):
         letter = self._newest(site, site.awaited - 1, "answer", "no")
         if letter is None:
             return f"site '{name}' is away since {site.since} (letter {site.awaited})"
-        self._note(f"{name} is back (its answer to letter {site.awaited} came too late to count)")
+        what = f"its answer to letter {site.awaited} came too late to count"
+        what = what if self._late is None else self._late.take(name, site.awaited, letter)
+        self._note(f"{name} is back ({what})")
         site.awaited = None
         return ""
 
