@@ -11,6 +11,7 @@ from typing import Any
 from mpifl.common import InputError
 from mpifl.data.shards import FederationSpec
 from mpifl.run.job import Job
+from mpifl.training.beforehand import BITS
 from mpifl.wings.site import Identity
 from mpifl.wings.sites.asking_worker import CameBack, SiteQuestion
 from mpifl.wings.sites.consents import Invitation, RunHome, federation_digest, job_digest
@@ -28,7 +29,7 @@ from mpifl.wings.sites.letters import (
     WithdrawRecord,
 )
 from mpifl.wings.sites.masks import SumLetters
-from mpifl.wings.sites.site_letters import SiteLetters, why_not_welcome
+from mpifl.wings.sites.site_letters import SiteLetters, differing_sites, why_not_welcome
 from mpifl.wings.sites.told_job import counted, largest_letter, names_of_silos, welcome_text
 from mpifl.wire import Compute, Finish
 
@@ -94,10 +95,8 @@ class Correspondence(SumLetters):
     def _box(self, member: Member, elements: int) -> Mailbox:
         run, largest, outbox = self._invitation.run, largest_letter(elements), self._home.outbox(member.key)
         post = Post(run, self._identity, self._exchange, member.key, None, largest)
-        return Mailbox(post, FolderLink(self._link, member.key, "down"), outbox, say=self._say)
-
-    def _say(self, line: str) -> None:
-        self._note(line)
+        link = FolderLink(self._link, member.key, "down")
+        return Mailbox(post, link, outbox, say=lambda line: self._note(line))
 
     def _read_journal(self) -> None:
         """Take up run keys, the last number, which answer told which state, and when checkpoints began."""
@@ -191,7 +190,10 @@ class Correspondence(SumLetters):
                 came[name] = why
             else:
                 waiting[name] = self._ask(name, question)
-        return came | self._answers(waiting, question)
+        came |= self._answers(waiting, question)
+        if line := differing_sites(self._sites):
+            self._note(line, once=line)
+        return came
 
     def late(self, waiting: Mapping[str, int]) -> dict[str, LateAnswer | str]:
         """Return the late answers that are here; see `Questions.late`."""
@@ -281,6 +283,7 @@ class Correspondence(SumLetters):
             return self._said_no(site, record.why)
         if record.asked != asked:
             return f"site '{name}' answers another question than letter {self._n}"
+        site.bits = record.report.about.get(BITS, "")
         told = {silo: record.states.get(self._names[silo], ("", ""))[1] for silo in site.silos}
         states = {silo: digest for silo, digest in told.items() if digest}
         noted = {f"silo {self._names[silo]}": digest for silo, digest in states.items()}
