@@ -167,6 +167,24 @@ def test_a_site_that_is_bound_to_a_sum_leaves_and_the_others_go_on(tmp_path, dig
 
 
 @pytest.mark.slow
+def test_the_same_sites_are_invited_to_another_run(tmp_path, digits):
+    """Each has its keys, consents and ledgers of the first; the second has the bits of one world, too."""
+    first = job_of(tmp_path, digits / "many", "fedavg", rounds=2, security={})
+    with SitesRun(tmp_path / "over", first, digits / "many", sites=SITES) as run:
+        run.finish()
+    (tmp_path / "next").mkdir()
+    for name in (kit.COORDINATOR, *SITES):
+        kit.home(tmp_path / "over", name).rename(kit.home(tmp_path / "next", name))
+    second = job_of(tmp_path, digits / "many", "scaffold", rounds=2, security={})
+    with SitesRun(tmp_path / "next", second, digits / "many", sites=SITES) as again:
+        again.finish()
+    assert sha256(again.run / "model.safetensors") == in_one_world(tmp_path, second)
+    home = kit.home(again.base, "north")
+    runs = {json.loads(line)["run"] for line in (home / "sent.jsonl").read_text().splitlines()}
+    assert (len(runs), len(read_consents(home))) == (2, 2)
+
+
+@pytest.mark.slow
 def test_a_site_whose_consent_is_used_up_says_no_and_ends(tmp_path, digits):
     job = job_of(tmp_path, digits / "many", "fedavg", cohort={"quorum": 0.5})
     run = SitesRun(tmp_path / "over", job, digits / "many", sites=SITES)
