@@ -152,8 +152,7 @@ def main() -> int:
             base / "run", job, shards / "many", copier=given.seed + nth, die=die, sites=SITES
         ) as run:
             done = held(run, draw) if late else [] if given.named else at_random(run, given.kills, draw)
-            if not late:  # a site that is away at the end is told nothing
-                run.finish(400)
+            run.finish(400)
             at = [f"{path.parent.name[5:]}: {path.name}" for path in sorted(run.base.glob("died-*/*"))]
             if late:
                 sums = (run.run / "metrics.jsonl").read_text().count('"late_round"')

@@ -35,8 +35,6 @@ from mpifl.wire import Compute, Finish
 
 LEAVE_TAKING = 60.0
 """Seconds which the coordinator waits at the end."""
-CLOCK = "%Y-%m-%d %H:%M:%S"
-"""How people are told since when a site is away."""
 
 
 class Correspondence(SumLetters):
@@ -186,7 +184,8 @@ class Correspondence(SumLetters):
         self._next_number(round=str(request.round), work=work)
         waiting, came = dict[str, str](), dict[str, CameBack | str]()
         for name in question.base:
-            if why := self._why_absent(self._sites[name]):
+            why, site = self._why_absent(self._sites[name]), self._sites[name]
+            if why and not (isinstance(request, Finish) and site.awaited is not None):  # it is to end, too
                 came[name] = why
             else:
                 waiting[name] = self._ask(name, question)
@@ -215,7 +214,7 @@ class Correspondence(SumLetters):
             site = self._sites[name]
             if site.joined and name not in self.left and site.awaited != n and self._late.of(name, n) is None:
                 site.box.put_again(n, "ask")
-                site.awaited, site.since = n, time.strftime(CLOCK)
+                site.miss(n)
 
     def saved(self, round: int) -> None:
         """Note that a checkpoint begins; see `Questions.saved`."""
@@ -258,7 +257,7 @@ class Correspondence(SumLetters):
                 return came
         for name in waiting:
             site = self._sites[name]
-            site.awaited, site.since = self._n, time.strftime(CLOCK)
+            site.miss(self._n)
             if self._late is not None and question.waiting is not None:
                 self._late.miss(name, self._n, question.request, question.base[name], waiting[name])
             came[name] = f"site '{name}' has not answered letter {self._n} in time"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -48,6 +49,10 @@ class SiteLetters:
     def joined(self) -> bool:
         """Whether the site has said hello in this run."""
         return self.box.post.other_key is not None
+
+    def miss(self, n: int) -> None:
+        """Note that the site is away: it has not answered a question in time."""
+        self.awaited, self.since = n, time.strftime("%Y-%m-%d %H:%M:%S")
 
     def count(self, way: str, size: int) -> None:
         """Count a letter that was sent or received."""

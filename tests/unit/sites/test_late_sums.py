@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 import tomli_w
@@ -48,14 +49,8 @@ class OneSite:
     """A site that answers letters whenever it is told to look, unless it is held."""
 
     def __init__(self, run, name, changed):
-        self.run, self.name, self.changed, self.last, self.ranks, self.places = (
-            run,
-            name,
-            changed,
-            -1,
-            None,
-            {},
-        )
+        self.run, self.name, self.changed, self.last, self.ended = run, name, changed, -1, False
+        self.ranks, self.places = None, {}
         told = read_invitation(run.base / "link", kit.key_of(run.base, kit.COORDINATOR))
         home, identity = kit.home(run.base, name), identity_of(kit.home(run.base, name))
         room = RunHome(home, told.run)
@@ -95,7 +90,7 @@ class OneSite:
         )
         self.box.dispatch(n, *self.changed(self.name, record, vectors))
         self.box.forget(n)
-        self.last = n
+        self.last, self.ended = n, ask.request.kind == "finish"
 
 
 class ByLetters:
@@ -221,6 +216,16 @@ def test_where_no_late_sum_counts_the_bits_are_those_without_the_key(by_letters,
         "a silo failed": "does not count: a silo of it failed",
     }[why]
     assert line in said(capsys)
+
+
+def test_a_site_that_is_away_at_the_end_ends_when_it_is_back(by_letters, capsys):
+    """It waited for ever."""
+    run = by_letters("run", until=9).train()
+    assert [site.ended for site in run.sites.values()] == [True, False, True]
+    assert re.search(r"'south' has not taken the model yet; its letter \d+ lies in", said(capsys))
+    run.held.clear()
+    run.sites["south"].look()
+    assert run.sites["south"].ended
 
 
 DEATHS = [
