@@ -21,6 +21,7 @@ WAYS = {
     "masks": "`[security] masks`; `sums` holds as well",
     "split": "`[split]`, a split network",
     "rule": "`[aggregation] rule`, any but the mean",
+    "late": '`[cohort] late = "next"`, over sites',
     "fedsgd": "the algorithms `fedsgd`, `qfedsgd` and `ifcasgd`",
     "qffl": "the algorithms `qfedavg` and `qfedsgd`",
     **{

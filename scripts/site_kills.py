@@ -1,4 +1,5 @@
-"""Kill the parties of runs over sites by SIGKILL, and compare the model with that of one world.
+"""Kill the parties of runs over sites by SIGKILL, and compare the model with that of one world. Where late
+sums count, compare it with what the run's own records lead to.
 
 python -m scripts.site_kills FOLDER --runs 9 --kills 8 --seed 1     # at random instants
 python -m scripts.site_kills FOLDER --named                         # at each named point, each party
@@ -7,6 +8,7 @@ python -m scripts.site_kills FOLDER --named                         # at each na
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import signal
@@ -21,9 +23,11 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "mpi")]
 from conftest import _write_shards  # noqa: E402
 from sites import kit  # noqa: E402
 from sites.driver import SitesRun, sha256  # noqa: E402
+from sites.replay import replayed  # noqa: E402
 from sites.test_site_runs import SITES, in_one_world, job_of  # noqa: E402
 
-JOBS = ("scaffold", "fedavg under masks", "ditto", "scaffold under masks", "fedavg")
+JOBS = ("scaffold", "fedavg under masks", "ditto", "scaffold under masks", "fedavg", "fedavg late")
+LATE = {"quorum": 0.3, "deadline": 2.0, "late": "next", "late_rounds": 1000}
 AT_SITES = (
     "before taken is noted",
     "taken is noted",
@@ -49,6 +53,7 @@ AT_COORDINATOR = (
     "hello is noted",
     "welcome is put",
 )
+LATE_AT_COORDINATOR = ("before missed is noted", "missed is noted", "the answer is kept")
 MASKED_AT_SITES = (
     "sums are kept",
     "before the release",
@@ -75,7 +80,26 @@ def at_random(run: SitesRun, kills: int, draw: random.Random) -> list[str]:
     return done
 
 
-def named(draw: random.Random, masked: bool) -> dict[str, dict[str, int]]:
+def held(run: SitesRun, draw: random.Random) -> list[str]:
+    """Hold one site after another until its answer is late; start again what dies meanwhile. Return whom."""
+    done, coordinator = list[str](), run.running
+    run.faults = (1, 2)  # 3 is due: all sites may be dead for so long that a round is lost
+    while coordinator[kit.COORDINATOR].ended != 0:
+        done.append(name := draw.choice(run.sites))
+        run.kill(name)
+        until = time.monotonic() + draw.uniform(1.0, 3.0) * LATE["deadline"]
+        while time.monotonic() < until and coordinator[kit.COORDINATOR].ended != 0:
+            run.revive(held=name)
+            time.sleep(0.02)
+        run.start(name)
+        until = time.monotonic() + draw.uniform(2.0, 6.0)
+        while time.monotonic() < until and coordinator[kit.COORDINATOR].ended != 0:
+            run.revive()
+            time.sleep(0.02)
+    return done
+
+
+def named(draw: random.Random, masked: bool, late: bool) -> dict[str, dict[str, int]]:
     """Return every named point for each party, each at a drawn pass."""
     at_sites = AT_SITES + MASKED_AT_SITES * masked
     found = {name: {point: draw.randint(1, 4) for point in at_sites} for name in SITES}
@@ -86,6 +110,7 @@ def named(draw: random.Random, masked: bool) -> dict[str, dict[str, int]]:
         "after the checkpoint": 1,
     }
     at_coordinator = AT_COORDINATOR + MASKED_AT_COORDINATOR * masked
+    at_coordinator += LATE_AT_COORDINATOR * late
     points = {point: of_start.get(point, draw.randint(1, 4)) for point in at_coordinator}
     return {kit.COORDINATOR: points, **found}
 
@@ -99,6 +124,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--named", action="store_true")
     parser.add_argument("--masked", action="store_true", help="only trainings under masks")
+    parser.add_argument("--late", action="store_true", help="only trainings in which late sums count")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     shards = given.folder / "shards"
@@ -109,26 +135,35 @@ def main() -> int:
     for nth in range(given.runs):
         draw = random.Random(given.seed + nth)
         jobs = [one for one in JOBS if "masks" in one or not given.masked]
+        jobs = [one for one in jobs if "late" in one or not given.late]
         asked = jobs[nth % len(jobs)]
-        algorithm, masked = asked.split()[0], "masks" in asked
+        algorithm, masked, late = asked.split()[0], "masks" in asked, "late" in asked
         tables = {"security": {}} if masked else {}
-        job = job_of(given.folder, shards / "many", algorithm, given.rounds, **tables)
-        if asked not in whole:
+        tables |= {"cohort": LATE, "evaluate": {"silos": False}} if late else {}
+        rounds = given.rounds * 10 if late else given.rounds  # they are quick while a site is away
+        job = job_of(given.folder, shards / "many", algorithm, rounds, **tables)
+        if asked not in whole and not late:
             shutil.rmtree(given.folder / "one", ignore_errors=True)
             whole[asked] = in_one_world(given.folder, job)
         base = Path(tempfile.mkdtemp(dir=given.folder))
-        die = named(draw, masked) if given.named else {}
+        os.environ["MPIFL_SITE"] = str(base / "secret")
+        die = named(draw, masked, late) if given.named else {}
         with SitesRun(
             base / "run", job, shards / "many", copier=given.seed + nth, die=die, sites=SITES
         ) as run:
-            done = [] if given.named else at_random(run, given.kills, draw)
+            done = held(run, draw) if late else [] if given.named else at_random(run, given.kills, draw)
             run.finish(400)
             at = [f"{path.parent.name[5:]}: {path.name}" for path in sorted(run.base.glob("died-*/*"))]
-            same = sha256(run.run / "model.safetensors") == whole[asked]
+            if late:
+                sums = (run.run / "metrics.jsonl").read_text().count('"late_round"')
+                at.append(f"{sums} late sums")
+                same = replayed(base / "again", job, SITES, run.run)
+            else:
+                same = sha256(run.run / "model.safetensors") == whole[asked]
         deaths = run.starts - 1 - len(SITES)
         killed, wrong = killed + deaths, wrong + (not same)
         said = "the same bits" if same else "OTHER BITS"
-        print(f"{nth}: {asked}: {said} after {deaths} kills: {', '.join(done or at)}", flush=True)
+        print(f"{nth}: {asked}: {said} after {deaths} kills: {', '.join(done + at)}", flush=True)
     print(f"{given.runs} runs, {killed} kills, {wrong} with other bits")
     return int(wrong > 0)
 

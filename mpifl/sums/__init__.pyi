@@ -16,6 +16,7 @@ from .aggregator import (
 )
 from .exact import (
     is_finite as is_finite,
+    is_partial_sum as is_partial_sum,
     peak_of as peak_of,
 )
 from .mean import (

@@ -24,10 +24,11 @@ WINGS = (
     "attacks",
     "split",
     "analysis",
+    "sites",
 )
 """The wings, in the order in which they act. Each is a folder whose face has `wing(job)`."""
 OVER_SITES = "sites.link"
-"""A file of a run folder whose silos are at sites: then the wing `sites` takes part, too."""
+"""A file of a run folder whose silos are at sites: then the wing `sites` trains. Else it only refuses."""
 
 
 def wings_of(job: Job) -> Sequence[Wing]:

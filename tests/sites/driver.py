@@ -49,6 +49,7 @@ class SitesRun:
             (base / f"died-{name}").mkdir()
         self.sites, self.run, self.starts = [*sites], base / "run", 0
         self.links = dict.fromkeys((kit.COORDINATOR, *sites), base / "link")
+        self.faults = FAULTS
         self.more: dict[str, str] = {}
         """Variables of the parties that are started from now on."""
         self.running: dict[str, Command] = {}
@@ -124,11 +125,11 @@ class SitesRun:
             if name == kit.COORDINATOR or b"OMPI_COMM_WORLD_RANK=0" in words:
                 os.kill(pid, signal.SIGTERM)
 
-    def revive(self) -> list[str]:
-        """Start again what has died or was asked to end, and return its names."""
-        died = [name for name, one in self.running.items() if one.ended not in (None, 0)]
+    def revive(self, held: str = "") -> list[str]:
+        """Start again what has died or was asked to end, but the party that is held; return the names."""
+        died = [name for name, one in self.running.items() if one.ended not in (None, 0) and name != held]
         for name in died:
-            assert self.running[name].ended not in FAULTS, self.said()
+            assert self.running[name].ended not in self.faults, self.said()
             self.codes.setdefault(name, []).append(self.running[name].ended)
             self.kill(name)  # mpirun may have left a rank behind
             self.start(name)
@@ -153,13 +154,13 @@ class SitesRun:
         """Wait until a round is told."""
         self.until(lambda: self.rounds >= wanted)
 
-    def until(self, happened: Callable[[], object], seconds: float = 60) -> None:
-        """Wait for something, and start again what dies meanwhile by itself."""
+    def until(self, happened: Callable[[], object], seconds: float = 60, held: str = "") -> None:
+        """Wait for something, and start again what dies meanwhile by itself, but the party that is held."""
         deadline = time.monotonic() + seconds
         while not happened():
             assert time.monotonic() < deadline, self.said()
             if self._die:
-                self.revive()
+                self.revive(held)
             time.sleep(0.01)
 
     def told(self, name: str, figure: str) -> object:

@@ -83,5 +83,7 @@ def key_of(base: Path, name: str) -> str:
 
 
 def _identity(base: Path, name: str) -> Identity:
-    home(base, name).mkdir(mode=0o700, parents=True)
+    home(base, name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (found := identity_of(home(base, name))) is not None:
+        return found
     return make_identity(home(base, name), name)

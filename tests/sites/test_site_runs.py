@@ -11,6 +11,7 @@ from conftest import ranks
 from faults.processes import Command
 from sites import kit
 from sites.driver import SitesRun, sha256
+from sites.replay import replayed
 
 from mpifl.run.job import read_job
 from mpifl.wings.sites.consents import add_consent, read_consents
@@ -59,13 +60,13 @@ def records_of(run):
     ],
 )
 def test_the_bits_of_one_world_over_the_worst_copier(algorithm, tables, tmp_path, digits):
-    """All is asked again of sites that round otherwise by then: a masked run was lost."""
+    """All is asked again of sites, of which one rounds otherwise by then: a masked run was lost."""
     job = job_of(tmp_path, digits / "many", algorithm, rounds=2, **tables)
     die = {kit.COORDINATOR: {"before the checkpoint": 1}}
     with SitesRun(tmp_path / "over", job, digits / "many", copier=1, die=die, sites=SITES) as run:
         run.until_dead(kit.COORDINATOR, "before the checkpoint")
-        run.more = OTHER_ROUNDING
         for name in (*SITES, kit.COORDINATOR):
+            run.more = OTHER_ROUNDING if name == "north" else {}
             run.kill(name)
             run.start(name)
         run.finish()
@@ -74,6 +75,10 @@ def test_the_bits_of_one_world_over_the_worst_copier(algorithm, tables, tmp_path
     assert run.starts == 8
     assert said.count("it was answered before") >= 2, said
     assert said.count("which computes other bits") == 1, said
+    told = run.running[kit.COORDINATOR]
+    assert (told.out + told.err).count(
+        "sites compute other bits of the same two steps (north; south, west)"
+    ) == 1
 
 
 def test_parties_that_die_or_are_asked_to_end_go_on_to_the_same_bits(tmp_path, digits):
@@ -100,23 +105,35 @@ def test_parties_that_die_or_are_asked_to_end_go_on_to_the_same_bits(tmp_path, d
 
 
 @pytest.mark.slow
-def test_rounds_go_on_without_a_site_that_is_away_and_with_it_when_it_is_back(tmp_path, digits):
-    cohort = {"quorum": 0.5, "deadline": 4.0}
-    job = job_of(tmp_path, digits / "many", "fedavg", rounds=400, cohort=cohort)
-    with SitesRun(tmp_path / "over", job, digits / "many", sites=SITES) as run:
+def test_rounds_go_on_without_a_site_that_is_away_and_with_it_when_it_is_back(tmp_path, digits, monkeypatch):
+    """Its late sum counts, also for a coordinator that dies when it comes."""
+    cohort = {"quorum": 0.5, "deadline": 4.0, "late": "next", "late_rounds": 1000}
+    tables = {"cohort": cohort, "evaluate": {"silos": False}, "checkpoint": {"every": 1}}
+    job = job_of(tmp_path, digits / "many", "fedavg", rounds=400, **tables)
+    die = {kit.COORDINATOR: {"missed is noted": 1, "the answer is kept": 1}}
+    with SitesRun(tmp_path / "over", job, digits / "many", die=die, sites=SITES) as run:
         run.until_round(2)
         run.kill("south")
-        run.until(lambda: run.told("south", "away_since"))
+        run.until(lambda: run.told("south", "away_since"), held="south")
         run.start("south")
         run.until(lambda: not run.told("south", "away_since"))
+        run.until(lambda: run.codes.get(kit.COORDINATOR, [])[1:])
+        run.until_round(run.rounds + 2)
         run.signal(kit.COORDINATOR)
         assert run.running[kit.COORDINATOR].end().code == 75
     said = run.running[kit.COORDINATOR].err + run.running[kit.COORDINATOR].out
-    assert "south is back (its answer to letter" in said
     assert "correct it" not in said
     away = [one for one in records_of(run) if "away_since" in one["sites"]["south"]]
     assert away
     assert {tuple(one["faults"]) for one in away[1:-1]} == {("2",)}
+    late = [
+        one["sites"]["south"]["late_round"]
+        for one in records_of(run)
+        if "late_round" in one["sites"]["south"]
+    ]
+    assert late == [away[0]["round"]]
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "secret"))
+    assert replayed(tmp_path / "again", job, SITES, run.run)
 
 
 @pytest.mark.slow
@@ -147,6 +164,24 @@ def test_a_site_that_is_bound_to_a_sum_leaves_and_the_others_go_on(tmp_path, dig
     kept = sorted(path.name for path in (home / "runs").glob("*/*") if not path.name.startswith("."))
     assert kept == ["journal.jsonl", "outbox", "run.key", "welcome.json"]
     assert (again.code, "no job of it is in consent.toml" in again.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_the_same_sites_are_invited_to_another_run(tmp_path, digits):
+    """Each has its keys, consents and ledgers of the first; the second has the bits of one world, too."""
+    first = job_of(tmp_path, digits / "many", "fedavg", rounds=2, security={})
+    with SitesRun(tmp_path / "over", first, digits / "many", sites=SITES) as run:
+        run.finish()
+    (tmp_path / "next").mkdir()
+    for name in (kit.COORDINATOR, *SITES):
+        kit.home(tmp_path / "over", name).rename(kit.home(tmp_path / "next", name))
+    second = job_of(tmp_path, digits / "many", "scaffold", rounds=2, security={})
+    with SitesRun(tmp_path / "next", second, digits / "many", sites=SITES) as again:
+        again.finish()
+    assert sha256(again.run / "model.safetensors") == in_one_world(tmp_path, second)
+    home = kit.home(again.base, "north")
+    runs = {json.loads(line)["run"] for line in (home / "sent.jsonl").read_text().splitlines()}
+    assert (len(runs), len(read_consents(home))) == (2, 2)
 
 
 @pytest.mark.slow

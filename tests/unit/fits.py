@@ -42,6 +42,7 @@ ADAPTIVE = {**PRIVATE, "level": "silo", "clip": "adaptive"}
 UNIFORM: Tables = {"cohort": {"weights": "uniform"}}
 SPLIT: Tables = {"algorithm": {"name": "splitnn"}, "split": {"cut_width": 4}}
 BY_LABEL = {"cut_width": 4, "protect": "label-dp", "epsilon": 1.0}
+LATE: Tables = {"late": "next", "deadline": 3.0}
 TIMED: Tables = {"algorithm": {"name": "fedbuff"}, "clock": {}}
 WAYS: dict[str, Tables] = {
     "usual": {},
@@ -56,6 +57,7 @@ WAYS: dict[str, Tables] = {
     "masks": {"security": {}},
     "split": SPLIT,
     "rule": {"aggregation": {"rule": "median"}},
+    "late": {"cohort": LATE},
     "qffl": {"algorithm": {"name": "qfedavg"}},
     "paired": {"algorithm": {"name": "pfedme"}},
     "fedrep": {"algorithm": {"name": "fedrep", "personal": ["head.*"]}},
@@ -117,6 +119,9 @@ JOBS: dict[str, list[Tables]] = {
         {"cohort": {"select": "unit.fits:drawn"}},
         {"cohort": {"select": "power-of-choice", "candidates": 3}},
     ],
+    "cohort.late": [{"cohort": LATE}],
+    "cohort.late_a": [{"cohort": {**LATE, "late_a": 1.0}}],
+    "cohort.late_rounds": [{"cohort": {**LATE, "late_rounds": 3}}],
     "cohort.candidates": [{"cohort": {"candidates": 3, "select": "power-of-choice"}}],
     "aggregation.rule": [{"aggregation": {"rule": "median"}}],
     "aggregation.byzantine": [{"aggregation": {"byzantine": 1, "rule": "krum"}}],

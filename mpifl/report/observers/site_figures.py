@@ -1,4 +1,5 @@
-"""What a round's record says of sites: letters and bytes of each, and which were away."""
+"""What a round's record says of sites: letters and bytes of each, which were away, and whose late sum
+counts."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def away_in(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def sites_said(record: Mapping[str, Any]) -> list[str]:
-    """Return what the console says of sites in a round: how many, their letters, and who is away."""
+    """Return what the console says of sites in a round: how many, their letters, who is away, and whose late
+    sum counts."""
     if not (sites := sites_of(record)):
         return []
     total = {
@@ -35,7 +37,12 @@ def sites_said(record: Mapping[str, Any]) -> list[str]:
     letters = f"{total['letters_sent']:.0f} letters down, {total['letters_received']:.0f} up"
     size = f"{total['bytes_sent'] / 1000:,.0f} and {total['bytes_received'] / 1000:,.0f} kB"
     away = [f"{name} away since {since}" for name, since in away_in(record).items()]
-    return [f"{len(sites)} sites ({letters}, {size})", *away]
+    late = [
+        f"{name}'s sum of round {of:.0f} counts {number(one, 'late_weight') or 0:.2f} times"
+        for name, one in sites.items()
+        if (of := number(one, "late_round")) is not None
+    ]
+    return [f"{len(sites)} sites ({letters}, {size})", *away, *late]
 
 
 def _plain(text: object) -> str:

@@ -25,7 +25,9 @@ OF_LABELS = (
     "Silos receive gradients, and gradient norms can reveal labels. AUC 50% means that they reveal none, "
     "AUC 100% that they reveal all."
 )
-OF_SITES = ("letters_sent", "letters_received", "bytes_sent", "bytes_received", "away")
+OF_SITES = ("letters_sent", "letters_received", "bytes_sent", "bytes_received", "away", "late")
+UNITS = (1, 1, 1000, 1000, 1, 1)
+"""What is counted of a site, and in units of how many."""
 LABELS = {
     "none": "not protected",
     "max-norm": "noise hides the norms of gradients, without a guarantee",
@@ -66,19 +68,20 @@ def _listed(title: str, heads: tuple[str, str], rows: list[list[str]]) -> list[B
 
 
 def _sites(summary: Summary) -> list[Block]:
-    """List the sites of a run, their letters, and in how many rounds each was away."""
+    """List the sites of a run, their letters, in how many rounds each was away, and its late sums."""
     found: dict[str, list[float]] = {}
     for record in summary.records:
         for name, one in sites_of(record).items():
             count = found.setdefault(name, [0.0] * len(OF_SITES))
             for nth, key in enumerate(OF_SITES):
                 count[nth] += number(one, key) or 0
-            count[-1] += name in away_in(record)
+            count[-2] += name in away_in(record)
+            count[-1] += "late_round" in one
     rows = [
-        [name, f"{sent:.0f}", f"{came:.0f}", f"{down / 1000:,.0f}", f"{up / 1000:,.0f}", f"{away:.0f}"]
-        for name, (sent, came, down, up, away) in [*found.items()][:MOST_SILOS]
+        [name, *(f"{n / unit:,.0f}" for n, unit in zip(counts, UNITS, strict=True))]
+        for name, counts in [*found.items()][:MOST_SILOS]
     ]
-    heads = ["site", "letters to it", "letters from it", "kB to it", "kB from it", "rounds away"]
+    heads = ["site", "letters to it", "letters from it", "kB to it", "kB from it", "rounds away", "late sums"]
     return [Said(f"Sites ({len(found)})", "title"), Table.of(heads, rows)] if rows else []
 
 

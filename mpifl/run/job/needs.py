@@ -13,6 +13,10 @@ from mpifl.run.job.tables import POISSON
 if TYPE_CHECKING:
     from mpifl.run.job.job import Job
 
+TAKING_LATE = ("fedavg", "fedprox", "fedsam", "fedsgd", "finetune")
+"""The algorithms with which a sum may count in a later round. Whatever else a round's updates tell, or silos
+keep, is of that round alone."""
+
 
 def check_fits(job: Job, algorithm: Algorithm) -> None:
     """Check that a job's keys go together, as far as this can be known without shards.
@@ -92,6 +96,13 @@ def _of_masks(job: Job, algorithm: Algorithm) -> Iterator[str]:
         yield f"[algorithm] name = '{job.algorithm['name']}': {why}; leave [security] masks out"
 
 
+def _of_late(job: Job, algorithm: Algorithm) -> Iterator[str]:
+    if (name := job.algorithm["name"]) not in TAKING_LATE:
+        what = "is none of those whose silos keep nothing and send one change of the model in a round"
+        use = ", ".join(TAKING_LATE)
+        yield f"[algorithm] name = '{name}': {what} ({use}); use one of these, or leave [cohort] late out"
+
+
 def _of_halves(job: Job, algorithm: Algorithm) -> Iterator[str]:
     if job.local.batch_size != "full" and (why := algorithm.task.why_no_mean()):
         yield f"[local] batch_size = {job.local.batch_size}: {why}; use 'full'"
@@ -106,5 +117,5 @@ def _of_halves(job: Job, algorithm: Algorithm) -> Iterator[str]:
 Says = Callable[["Job", Algorithm], Iterator[str]]
 _FIRST: dict[str, Says] = {"sum": _of_sum, "private": _of_examples}
 """Checks before the table of fits is asked for a way."""
-_THEN: dict[str, Says] = {"silo": _of_silos, "masks": _of_masks, "split": _of_halves}
+_THEN: dict[str, Says] = {"silo": _of_silos, "masks": _of_masks, "split": _of_halves, "late": _of_late}
 """Checks after that."""

@@ -105,6 +105,7 @@ class Outline(BaseModel):
             "attacks": (self.attack.kind != "none", f"[attack] kind = '{self.attack.kind}'"),
             "split": (self.split is not None, "[split]"),
             "analysis": (self.algorithm.get("name") == "newton", "[algorithm] name = 'newton'"),
+            "sites": (self.cohort.late != "never", f"[cohort] late = '{self.cohort.late}'"),
         }
         return {name: key for name, (does, key) in asked.items() if does}
 

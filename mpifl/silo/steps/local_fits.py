@@ -26,35 +26,35 @@ from pydantic import BaseModel
 
 # `plain` is the step lr * gradient. The program chooses it by itself and does not report it.
 _LOCAL = """
-key                  usual plain compile batch_silos private sum   masks split fedsgd fsvrg qffl scaffold fednova ditto fedsam fedrep paired clock asynchronous  newton
-optimizer            +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -
-lr                   +     +     +       +           +       +     +     +     +      +     +    +        +       +     +      +      +      +     +           -
-lr_decay             +     +     +       +           +       +     +     +     +      +     +    +        +       +     +      +      +      +     +           -
-momentum             +     ~     +       +           +       -     +     +     -      -     -    +        +       +     +      +      -      +     +           -
-nesterov             +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -
-beta1                +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -
-beta2                +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -
-epsilon              +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -
-weight_decay         +     ~     +       +           +       -     +     +     -      -     -    +        +       +     +      -      -      +     +           -
-clip_norm            +     ~     ~       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -
-schedule             +     ~     ~       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -
-warmup               +     ~     ~       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -
-schedule_rounds      +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +     +           -
-keep_optimizer_state +     +     ~       +           +       -     +     .     -      -     -    -        -       -     +      -      -      +     -           -
-epochs               +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +     +           -
-epochs_decay         +     +     +       +           -       .     +     +     .      +     +    +        +       +     +      +      +      +     +           -
-steps                +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +     +           -
-batch_size           +     +     ~number number      +       +     +     +     .      +     +    +        +       +     +      +      +      +     +           -
-batch_growth         +     +     ~       -           -       -     +     +     .      +     +    +        +       +     +      +      +      +     +           -
-accumulate_batches   +     ~     ~       -           -       .     +     -     .      +     +    +        +       +     -      +      -      +     +           -
-drop_last            +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +     +           -
-straggler_chance     +     +     +       +           +       .     +     -     .      +     +    +        +       +     +      +      +      +     +           -
-deadline             +     +     +       -           -       .     -     -     .      +     +    +        +       +     +      +      +      -     -           -
-epochs_by_silo       +     +     +       +           +       .     +     -     .      +     +    +        +       +     +      +      +      +     +           -
-compile              +     +     +       -           -       .     +     -     .      ~     +    +        +       +     ~      ~      ~      +     +           -
-batch_silos          +     +     =       +           -       .     +     -     .      ~     +    +        +       +     ~      ~      ~      +     -           -
-silos_per_step       +     +     =       +           -       .     +     -     .      +     +    +        +       +     +      +      +      +     +           -
-precision            +     ~wide ~wide   wide        fp32    .wide +     fp32  .wide  wide  wide wide     wide    +     wide   +      wide   +     +           -
+key                  usual plain compile batch_silos private sum   masks split fedsgd fsvrg qffl scaffold fednova ditto fedsam fedrep paired clock asynchronous  newton late
+optimizer            +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -        +
+lr                   +     +     +       +           +       +     +     +     +      +     +    +        +       +     +      +      +      +     +           -        +
+lr_decay             +     +     +       +           +       +     +     +     +      +     +    +        +       +     +      +      +      +     +           -        +
+momentum             +     ~     +       +           +       -     +     +     -      -     -    +        +       +     +      +      -      +     +           -        +
+nesterov             +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -        +
+beta1                +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -        +
+beta2                +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -        +
+epsilon              +     ~     +       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -        +
+weight_decay         +     ~     +       +           +       -     +     +     -      -     -    +        +       +     +      -      -      +     +           -        +
+clip_norm            +     ~     ~       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -        +
+schedule             +     ~     ~       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -        +
+warmup               +     ~     ~       +           +       -     +     +     -      -     -    -        -       +     +      +      -      +     +           -        +
+schedule_rounds      +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +     +           -        +
+keep_optimizer_state +     +     ~       +           +       -     +     .     -      -     -    -        -       -     +      -      -      +     -           -        -
+epochs               +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +     +           -        +
+epochs_decay         +     +     +       +           -       .     +     +     .      +     +    +        +       +     +      +      +      +     +           -        +
+steps                +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +     +           -        +
+batch_size           +     +     ~number number      +       +     +     +     .      +     +    +        +       +     +      +      +      +     +           -        +
+batch_growth         +     +     ~       -           -       -     +     +     .      +     +    +        +       +     +      +      +      +     +           -        +
+accumulate_batches   +     ~     ~       -           -       .     +     -     .      +     +    +        +       +     -      +      -      +     +           -        +
+drop_last            +     +     +       +           +       .     +     +     .      +     +    +        +       +     +      +      +      +     +           -        +
+straggler_chance     +     +     +       +           +       .     +     -     .      +     +    +        +       +     +      +      +      +     +           -        +
+deadline             +     +     +       -           -       .     -     -     .      +     +    +        +       +     +      +      +      -     -           -        +
+epochs_by_silo       +     +     +       +           +       .     +     -     .      +     +    +        +       +     +      +      +      +     +           -        +
+compile              +     +     +       -           -       .     +     -     .      ~     +    +        +       +     ~      ~      ~      +     +           -        +
+batch_silos          +     +     =       +           -       .     +     -     .      ~     +    +        +       +     ~      ~      ~      +     -           -        +
+silos_per_step       +     +     =       +           -       .     +     -     .      +     +    +        +       +     +      +      +      +     +           -        +
+precision            +     ~wide ~wide   wide        fp32    .wide +     fp32  .wide  wide  wide wide     wide    +     wide   +      wide   +     +           -        +
 """  # noqa: E501
 _MARKS = "+-.~="
 _SETS = {"wide": "fp32|tf32|bf16"}

@@ -18,6 +18,9 @@ from .site_letters import (
 from .told_job import (
     names_of_silos as names_of_silos,
 )
+from .what_fits import (
+    wing as wing,
+)
 from .withdrawing import (
     withdraw as withdraw,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,9 @@ from mpifl.algorithms import usual_weight
 from mpifl.exchange.server_side import ExpectedUpdates, screened
 from mpifl.exchange.worker_side import Handler, Worker
 from mpifl.run.folder import CheckpointError, checkpoint
-from mpifl.sums import PartialSum, WeightedMean
+from mpifl.sums import PartialSum, WeightedMean, is_partial_sum
 from mpifl.wings.sites.answers import expected_of
+from mpifl.wings.sites.late import LateAnswer, LateSum, LateSums
 from mpifl.wings.sites.masks import SharesAsked, SumsOfSites
 from mpifl.wire import (
     AnyReply,
@@ -65,6 +67,8 @@ class SiteQuestion:
         base: For each asked site the digests of the states that its asked silos begin from.
         named: For each asked site the digests of states that it must keep.
         oldest: The round of the oldest checkpoint from which the coordinator may go on; 0: from the start.
+        waiting: For each site the number of the question that it has missed, if a late sum may count in this
+            round; None if none may.
     """
 
     request: Compute | Finish
@@ -72,6 +76,7 @@ class SiteQuestion:
     base: Mapping[str, Mapping[int, str]]
     named: Mapping[str, set[str]]
     oldest: int
+    waiting: Mapping[str, int] | None = None
 
     def keep_from(self, site: str, places: Mapping[str, int], saved: Mapping[int, int]) -> int:
         """Return the oldest number whose states and answers a site keeps.
@@ -102,6 +107,17 @@ class Questions(SharesAsked, Protocol):
     def saved(self, round: int) -> None:
         """Note that a checkpoint of this round begins: what is asked from now on is not in it."""
 
+    def late(self, waiting: Mapping[str, int]) -> Mapping[str, LateAnswer | str]:
+        """Return the answers to questions that sites have missed, as far as they are here by now, or why one
+        does not count.
+
+        Args:
+            waiting: For each site the number of the question that it has missed.
+        """
+
+    def missed(self, round: int) -> Mapping[str, int]:
+        """Return for each site that misses the question of a round the question's number."""
+
 
 class AskingWorker(Worker):
     """Hosts no silo itself: it asks the sites, and adds up their sums as if they were silos' updates.
@@ -111,6 +127,8 @@ class AskingWorker(Worker):
     """
 
     questions: ClassVar[Questions]
+    late: ClassVar[LateSums | None] = None
+    """Has late sums count, if they may."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -144,10 +162,19 @@ class AskingWorker(Worker):
         base = {name: {k: self._digest(k) for k in own} for name, own in silos.items() if own}
         named = {name: self._named_of(self.questions.silos[name]) for name in base}
         replies: list[AnyReply] = []
-        question = SiteQuestion(request, vectors, base, named, self._oldest)
+        late = self.late if isinstance(request, Compute) and self._trains_by(request) else None
+        waiting = None if late is None else late.waiting
+        question = SiteQuestion(request, vectors, base, named, self._oldest, waiting)
         for name, came in self.questions.asked(question).items():
             replies += self._taken(name, came, request, silos[name])
+        if late is not None:
+            answers = self.questions.late(late.waiting).items()
+            late.came = {name: self._late_sum(name, one, request) for name, one in answers}
+            late.missed = self.questions.missed(request.round)
         return sorted(replies, key=lambda reply: reply.silo)
+
+    def _trains_by(self, request: Compute) -> bool:
+        return self._context.algorithm.purpose(request.work) == "training"
 
     def _digest(self, silo: int) -> str:
         return str(self.states.of(silo).get(STATE, ""))
@@ -201,6 +228,13 @@ class AskingWorker(Worker):
         """Check a site's sums by its headers, and add them. Raise ValueError if they do not fit."""
         mean = self.aggregation
         assert isinstance(mean, WeightedMean)
+        mean.take(self._made(mean, came, parts, headers))
+
+    def _made(
+        self, mean: WeightedMean, came: CameBack, parts: Sequence[Any], headers: Sequence[Header]
+    ) -> dict[tuple[str, int], tuple[Tensor, int]]:
+        """Return each sum of a site, and of how many updates it is, by vector and window. Raise ValueError if
+        they do not fit the headers."""
         mean.accept(self._transport, self._transport.rank, parts, headers)
         _check_states(came, headers)
         made = {}
@@ -209,7 +243,46 @@ class AskingWorker(Worker):
             if any(one.length != len(total) for one in told):
                 raise ValueError(f"its sum of '{vector}' has {len(total)} elements, its silos say other")
             made[vector, window] = total, sum(one.window == window for one in told)
-        mean.take(made)
+        return made
+
+    def _late_sum(self, name: str, answer: LateAnswer | str, request: Compute | Finish) -> LateSum | str:
+        """Return the sum of a late answer after its report has been screened, or why it does not count."""
+        if isinstance(answer, str):
+            return answer
+        assert answer.answer is not None
+        names, vectors = [(name, window) for window, name in answer.answer.sums], answer.answer.sums.values()
+        parts = [PartialSum(name=vector, window=window) for vector, window in names]
+        report = Report(headers=list(answer.answer.replies), parts=parts)
+        came, found = CameBack(report, names, [*vectors], {}), dict[str, Tensor]()
+        expected = self._expected(request, answer.silos)
+        take = functools.partial(self._take_late, came, answer.summands, found)
+        report = screened(report, request, f"site '{name}'", answer.silos, expected, take)
+        if faults := [one.fault for one in report.headers if one.fault is not None]:
+            return faults[0]
+        weight = math.fsum(one.weight for one in report.headers if isinstance(one, Header))
+        return LateSum(answer.n, answer.round, weight, found)
+
+    def _take_late(
+        self,
+        came: CameBack,
+        summands: int,
+        into: dict[str, Tensor],
+        parts: Sequence[Any],
+        headers: Sequence[Header],
+    ) -> None:
+        """Add up the windows of a late answer, the largest first. Raise ValueError if they do not fit."""
+        assert isinstance(self.aggregation, WeightedMean)
+        if any(one.keeps for one in headers):
+            raise ValueError("a silo keeps something, which counts with its own round alone")
+        if odd := [
+            n for one in headers for n, vector in one.vectors.items() if vector.combined != "weighted"
+        ]:
+            raise ValueError(f"'{odd[0]}' is no weighted mean")
+        made = self._made(self.aggregation, came, parts, headers)
+        for (vector, window), (total, most) in sorted(made.items(), key=lambda one: one[0], reverse=True):
+            if not is_partial_sum(total, window, summands, most):
+                raise ValueError(f"its sum of '{vector}' in window {window} is none of {most} updates")
+            into[vector] = into[vector] + total if vector in into else total
 
     def _save(self, id: int, request: Save, vectors: dict[str, Tensor]) -> AnyReply:
         if not (state := self.states.kept.get(id)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from mpifl.algorithms import Algorithm, Server
@@ -13,7 +14,9 @@ from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import Worker, WorkerContext
 from mpifl.run.job import Job
 from mpifl.training import Wing
+from mpifl.transforms import Transform
 from mpifl.wings.sites.asking_worker import AskingWorker, Questions
+from mpifl.wings.sites.late import LateSums
 from mpifl.wings.sites.masks import sums_of_sites
 from mpifl.wings.sites.what_fits import refuse_unfit
 from mpifl.wire import Transport
@@ -50,6 +53,7 @@ class Coordinator(Wing):
     def __init__(self, job: Job, questions: Coordinating) -> None:
         super().__init__(job)
         self._questions = questions
+        self._late = LateSums(job.cohort) if job.cohort.late == "next" else None
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """Refuse what does not go over sites.
@@ -78,17 +82,26 @@ class Coordinator(Wing):
         over = sums_of_sites(self._job, context.spec, context.algorithm, context.run, self._questions)
         return dataclasses.replace(context, averaging=over)
 
+    def last_transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
+        """Return what has late sums count, if they may: on the mean, before anything else changes it."""
+        return [] if self._late is None else [self._late]
+
     def worker(self, kind: type[Worker]) -> type[Worker]:
         """Return the class of the worker that asks sites."""
-        return type("AskingWorkerOfRun", (AskingWorker,), {"questions": self._questions})
+        of_run = {"questions": self._questions, "late": self._late}
+        return type("AskingWorkerOfRun", (AskingWorker,), of_run)
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
         """Have notes on sites shown to the user."""
         self._questions.listen(note)
+        if self._late is not None:
+            self._late.listen(note)
 
     def spent(self, server: Server) -> dict[str, Any]:
-        """Return the figures of the round's letters."""
-        return {"sites": self._questions.figures()}
+        """Return the figures of the round's letters, and which late sums counted in it."""
+        late = {} if self._late is None else self._late.figures()
+        letters = self._questions.figures()
+        return {"sites": {name: {**letters.get(name, {}), **late.get(name, {})} for name in letters | late}}
 
     def environment(self) -> dict[str, Any]:
         """Return what sites say of themselves."""

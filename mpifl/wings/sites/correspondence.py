@@ -11,9 +11,11 @@ from typing import Any
 from mpifl.common import InputError
 from mpifl.data.shards import FederationSpec
 from mpifl.run.job import Job
+from mpifl.training.beforehand import BITS
 from mpifl.wings.site import Identity
 from mpifl.wings.sites.asking_worker import CameBack, SiteQuestion
 from mpifl.wings.sites.consents import Invitation, RunHome, federation_digest, job_digest
+from mpifl.wings.sites.late import LateAnswer, LateAnswers
 from mpifl.wings.sites.letters import (
     AskRecord,
     EndRecord,
@@ -27,7 +29,7 @@ from mpifl.wings.sites.letters import (
     WithdrawRecord,
 )
 from mpifl.wings.sites.masks import SumLetters
-from mpifl.wings.sites.site_letters import SiteLetters, why_not_welcome
+from mpifl.wings.sites.site_letters import SiteLetters, differing_sites, why_not_welcome
 from mpifl.wings.sites.told_job import counted, largest_letter, names_of_silos, welcome_text
 from mpifl.wire import Compute, Finish
 
@@ -80,6 +82,8 @@ class Correspondence(SumLetters):
                     f"{self._link}: {of}; make a new one by `mpifl sites init`, with another --link and --out"
                 )
         self._journal = Journal(self._out / "sites.jsonl")
+        late = job.cohort.late == "next"
+        self._late = LateAnswers(self._journal, self._home, job.cohort.late_rounds) if late else None
         for member in self._invitation.site:
             silos = frozenset(names.index(silo) for silo in member.silos)
             self._sites[member.name] = SiteLetters(member, silos, self._box(member, elements))
@@ -89,10 +93,8 @@ class Correspondence(SumLetters):
     def _box(self, member: Member, elements: int) -> Mailbox:
         run, largest, outbox = self._invitation.run, largest_letter(elements), self._home.outbox(member.key)
         post = Post(run, self._identity, self._exchange, member.key, None, largest)
-        return Mailbox(post, FolderLink(self._link, member.key, "down"), outbox, say=self._say)
-
-    def _say(self, line: str) -> None:
-        self._note(line)
+        link = FolderLink(self._link, member.key, "down")
+        return Mailbox(post, link, outbox, say=lambda line: self._note(line))
 
     def _read_journal(self) -> None:
         """Take up run keys, the last number, which answer told which state, and when checkpoints began."""
@@ -178,14 +180,41 @@ class Correspondence(SumLetters):
         """Ask sites; see `Questions.asked`."""
         request = question.request
         work = request.work if isinstance(request, Compute) else request.kind
+        self._await_late(question)
         self._next_number(round=str(request.round), work=work)
         waiting, came = dict[str, str](), dict[str, CameBack | str]()
         for name in question.base:
-            if why := self._why_absent(self._sites[name]):
+            why, site = self._why_absent(self._sites[name]), self._sites[name]
+            if why and not (isinstance(request, Finish) and site.awaited is not None):  # it is to end, too
                 came[name] = why
             else:
                 waiting[name] = self._ask(name, question)
-        return came | self._answers(waiting, isinstance(request, Finish))
+        came |= self._answers(waiting, question)
+        if line := differing_sites(self._sites):
+            self._note(line, once=line)
+        return came
+
+    def late(self, waiting: Mapping[str, int]) -> dict[str, LateAnswer | str]:
+        """Return the late answers that are here; see `Questions.late`."""
+        assert self._late is not None
+        return self._late.here(waiting)
+
+    def missed(self, round: int) -> dict[str, int]:
+        """Return who misses the question of a round; see `Questions.missed`."""
+        assert self._late is not None
+        away = {name: site.awaited for name, site in self._sites.items() if site.awaited is not None}
+        return {name: n for name, n in away.items() if self._late.round_of(name, n) == round}
+
+    def _await_late(self, question: SiteQuestion) -> None:
+        """Wait again for late answers that are not here, also after a start; forget what counts no more."""
+        if self._late is None:
+            return
+        self._late.forget(math.inf if isinstance(question.request, Finish) else question.oldest)
+        for name, n in (question.waiting or {}).items():
+            site = self._sites[name]
+            if site.joined and name not in self.left and site.awaited != n and self._late.of(name, n) is None:
+                site.box.put_again(n, "ask")
+                site.miss(n)
 
     def saved(self, round: int) -> None:
         """Note that a checkpoint begins; see `Questions.saved`."""
@@ -209,7 +238,7 @@ class Correspondence(SumLetters):
         site.count("sent", sealed.bytes)
         return record.question(on_host)
 
-    def _answers(self, waiting: dict[str, str], last: bool) -> dict[str, CameBack | str]:
+    def _answers(self, waiting: dict[str, str], question: SiteQuestion) -> dict[str, CameBack | str]:
         """Wait for the answers to questions, whose digests are given by site. After the deadline the rest is
         away.
 
@@ -217,6 +246,7 @@ class Correspondence(SumLetters):
             RoundLost: a signal asks the coordinator to end.
         """
         came, patience = dict[str, CameBack | str](), self._deadline or math.inf
+        last = isinstance(question.request, Finish)
         until = time.monotonic() + (min(patience, LEAVE_TAKING) if last else patience)
         for _ in self._looks(f"letter {self._n}", lambda: [*waiting], until):
             for name in [*waiting]:
@@ -227,7 +257,9 @@ class Correspondence(SumLetters):
                 return came
         for name in waiting:
             site = self._sites[name]
-            site.awaited, site.since = self._n, time.strftime("%Y-%m-%d %H:%M:%S")
+            site.miss(self._n)
+            if self._late is not None and question.waiting is not None:
+                self._late.miss(name, self._n, question.request, question.base[name], waiting[name])
             came[name] = f"site '{name}' has not answered letter {self._n} in time"
             if last:
                 where = f"its letter {self._n} lies in {self._link}"
@@ -250,6 +282,7 @@ class Correspondence(SumLetters):
             return self._said_no(site, record.why)
         if record.asked != asked:
             return f"site '{name}' answers another question than letter {self._n}"
+        site.bits = record.report.about.get(BITS, "")
         told = {silo: record.states.get(self._names[silo], ("", ""))[1] for silo in site.silos}
         states = {silo: digest for silo, digest in told.items() if digest}
         noted = {f"silo {self._names[silo]}": digest for silo, digest in states.items()}
@@ -275,7 +308,9 @@ class Correspondence(SumLetters):
         letter = self._newest(site, site.awaited - 1, "answer", "no")
         if letter is None:
             return f"site '{name}' is away since {site.since} (letter {site.awaited})"
-        self._note(f"{name} is back (its answer to letter {site.awaited} came too late to count)")
+        what = f"its answer to letter {site.awaited} came too late to count"
+        what = what if self._late is None else self._late.take(name, site.awaited, letter)
+        self._note(f"{name} is back ({what})")
         site.awaited = None
         return ""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mpifl import __version__
@@ -27,6 +28,7 @@ class SiteLetters:
         mark: The newest mark of its ledgers, which goes back to it.
         signed: The header of its last answer.
         withdrawn: Its word that it has left the run for good.
+        bits: The digest of what its ranks compute of two trial steps, by its last answer; "" if unknown.
     """
 
     member: Member
@@ -41,16 +43,33 @@ class SiteLetters:
     mark: str = ""
     signed: SignedHeader | None = None
     withdrawn: WithdrawRecord | None = None
+    bits: str = ""
 
     @property
     def joined(self) -> bool:
         """Whether the site has said hello in this run."""
         return self.box.post.other_key is not None
 
+    def miss(self, n: int) -> None:
+        """Note that the site is away: it has not answered a question in time."""
+        self.awaited, self.since = n, time.strftime("%Y-%m-%d %H:%M:%S")
+
     def count(self, way: str, size: int) -> None:
         """Count a letter that was sent or received."""
         for name, more in ((f"letters_{way}", 1), (f"bytes_{way}", size)):
             self.figures[name] = self.figures.get(name, 0) + more
+
+
+def differing_sites(sites: Mapping[str, SiteLetters]) -> str:
+    """Return a line on sites that compute other bits than the rest, by their names; "" if there are none."""
+    groups: dict[str, list[str]] = {}
+    for name, site in sorted(sites.items()):
+        if site.bits:
+            groups.setdefault(site.bits, []).append(name)
+    if len(groups) < 2:
+        return ""
+    what = f"sites compute other bits of the same two steps ({'; '.join(map(', '.join, groups.values()))})"
+    return f"{what}: only processors like theirs give this model again"
 
 
 def why_not_welcome(

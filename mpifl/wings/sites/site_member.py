@@ -82,5 +82,6 @@ def silos_named(spec: FederationSpec, names: Sequence[str]) -> list[int]:
 
 
 def others_of(wings: Sequence[Wing]) -> list[Wing]:
-    """Return the wings but a site's rules and ranks' masks: consents and sites' masks replace them."""
-    return [wing for wing in wings if wing.name not in ("site", "masked")]
+    """Return the wings but a site's rules, ranks' masks, and what refuses a job of sites: consents, sites'
+    masks and the wing of this run replace them."""
+    return [wing for wing in wings if wing.name not in ("site", "masked", "sites")]

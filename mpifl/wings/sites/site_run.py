@@ -93,6 +93,7 @@ class SiteRun:
         ledgers: list[SiteLedger[Any]] = [released, self._ledger.ledger, self._sent.ledger]
         self._marks = LedgerMarks(SiteSeal(self._secret, invitation.run), ledgers)
         self._party: SiteParty | None = None
+        self._bits = ""
         self._box, self._has_waited, self._said = self._mailbox(0), False, set[str]()
 
     def _mailbox(self, elements: int) -> Mailbox:
@@ -149,6 +150,7 @@ class SiteRun:
         """
         before = [line.about for line in self._journal.lines if line.event == "ranks"]
         now = [{key: told[key] for key in (BITS, PROCESSOR) if key in told} for told in about.values()]
+        self._bits = "+".join(sorted({told[BITS] for told in now if told.get(BITS)}))
         for told in now:
             if told not in before:
                 self._journal.note("ranks", 0, **told)
@@ -264,7 +266,7 @@ class SiteRun:
         record = AnswerRecord(
             life=self._journal.life,
             asked=asked,
-            report=self._consent.shown(Report(headers=list(answer.replies))),
+            report=self._consent.shown(Report(headers=list(answer.replies), about={BITS: self._bits})),
             sums=[SumHeader(name=name, window=window) for window, name in answer.sums],
             states={name: (ask.base.get(name, ""), digest) for name, digest in states.items()},
             part=part,

@@ -1,10 +1,15 @@
-"""Which keys of a job may go over sites. A key that is not listed is refused."""
+"""Which keys of a job may go over sites, and which go nowhere else. A key that is not listed is refused."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from mpifl.common import InputError
+from mpifl.exchange.worker_side import WorkerContext
 from mpifl.run.job import Job, why_not
 from mpifl.silo.steps import Fits
+from mpifl.training import Wing
+from mpifl.wire import Transport
 
 _KEYS = """
 key                                                           sites
@@ -15,6 +20,7 @@ checkpoint,tracking                                           +
 model.name,strict,save,buffers                                +
 data.augment,rotation,zoom,shift,brightness,contrast          +
 cohort.fraction,quorum,deadline,weights,candidates            +
+cohort.late,late_a,late_rounds                                +
 cohort.select                                                 uniform|examples|power-of-choice|own
 aggregation.rule                                              mean
 aggregation.clip                                              +
@@ -63,3 +69,26 @@ def refuse_unfit(job: Job) -> None:
     """
     if why := why_not("sites", job, SITES):
         raise InputError(why)
+
+
+class InOneWorld(Wing):
+    """Refuses to train a job that is for sites alone. Over sites the wing of the run takes its place."""
+
+    name = "sites"
+
+    def context(
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
+    ) -> WorkerContext:
+        """Refuse to train.
+
+        Raises:
+            InputError: always.
+        """
+        what = "only a site may answer after its round, and these silos are not at sites"
+        to_do = "begin a run over sites by `mpifl sites init`, or leave it out"
+        raise InputError(f"[cohort] late = '{self._job.cohort.late}': {what}; {to_do}")
+
+
+def wing(job: Job) -> Wing:
+    """Return the wing of a training whose silos are not at sites."""
+    return InOneWorld(job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from mpifl.common import InputError
@@ -59,7 +60,9 @@ def withdraw(link: Path, folder: Path) -> list[str]:
         said = journal.last("withdrawn")
         assert said is not None
         _delete(home, said.n)
-        _tell(_mailbox(invitation, identity, home, link, folder), journal, said, invitation.run, identity)
+        blocked = list[str]()
+        box = _mailbox(invitation, identity, home, link, folder, blocked.append)
+        _tell(box, blocked, journal, said, invitation.run, identity)
         remove_consent(folder, invitation.key, invitation.job_digest)
     told = [f"this site has left {which}: its consent is removed, and it answers nothing any more"]
     told.append(f"deleted in {home.folder}: what silos kept, answers, sums, and the key of masks")
@@ -82,14 +85,25 @@ def _question(line: JournalLine) -> dict[str, str]:
     return {name: line.about[name] for name in ("round", "work") if name in line.about}
 
 
-def _mailbox(invitation: Invitation, identity: Identity, home: RunHome, link: Path, folder: Path) -> Mailbox:
+def _mailbox(
+    invitation: Invitation,
+    identity: Identity,
+    home: RunHome,
+    link: Path,
+    folder: Path,
+    say: Callable[[str], None],
+) -> Mailbox:
     post = Post(invitation.run, identity, home.key(), invitation.key, invitation.run_key, 0)
     up = FolderLink(link, identity.public, "up")
-    return Mailbox(post, up, home.outbox(invitation.key), leaves=SentFile(folder, invitation.run).note)
+    leaves = SentFile(folder, invitation.run).note
+    return Mailbox(post, up, home.outbox(invitation.key), leaves=leaves, say=say)
 
 
-def _tell(box: Mailbox, journal: Journal, said: JournalLine, run: str, identity: Identity) -> None:
-    """Put the letter that says so, and the last answer if it is not there."""
+def _tell(
+    box: Mailbox, blocked: list[str], journal: Journal, said: JournalLine, run: str, identity: Identity
+) -> None:
+    """Put the letter that says so, and the last answer if it is not there. Raise InputError if the link is
+    blocked: no program of this site will put the letter later."""
     for kind in ("answer", "share"):
         box.put_again(said.n, kind)
     record = WithdrawRecord(
@@ -103,6 +117,8 @@ def _tell(box: Mailbox, journal: Journal, said: JournalLine, run: str, identity:
     )
     signature = identity.sign(WITHDRAW, record.said)
     box.dispatch(said.n, record.model_copy(update={"signature": signature}))
+    if blocked:
+        raise InputError(f"{blocked[0]} when this command is given again; the coordinator is not told yet")
 
 
 def _delete(home: RunHome, last: int) -> None:

@@ -233,6 +233,12 @@ def test_a_site_waits_aloud_and_when_it_withdraws_is_out_of_the_run_for_good(pla
     assert "its consent is removed, and nobody was told" in early.stdout
     assert not places.join("south")
     assert capsys.readouterr().out == f"south: waiting for the coordinator's letter in {places.link}\n"
+    (up,) = places.link.glob("*/up")
+    (up / "000000-withdraw.msg").mkdir()
+    with pytest.raises(InputError, match=r"a folder lies in its place; remove it, .* is not told yet$"):
+        places.at("south", "withdraw", places.link, "--yes")
+    assert len(read_consents(places.folder / "south")) == 1, "the command can be given again"
+    (up / "000000-withdraw.msg").rmdir()
     told = places.at("south", "withdraw", places.link, "--yes")
     assert "its consent is removed, and it answers nothing any more" in told.stdout
     assert f"the coordinator is told by 000000-withdraw.msg in {places.link}" in told.stdout

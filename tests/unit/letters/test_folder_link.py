@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,42 @@ def test_a_full_link_is_told_and_waited_for(tmp_path, monkeypatch):
     room[0] = True
     ends.site.newest("ask")
     assert ends.coordinator.newest("answer").n == 7
+
+
+def test_a_link_that_is_read_only_for_a_while_is_told_and_waited_for():
+    """It ended the site, whose answer was made."""
+    base = Path(tempfile.mkdtemp())
+    try:
+        with ordinary_user(base):
+            ends = TwoEnds(base)
+            ends.site.dispatch(6, records()["answer"], vectors())
+            for folder in (ends.up, ends.up.parent):
+                folder.chmod(0o500)
+            ends.site.dispatch(7, records()["answer"], vectors())
+            assert [ends.site.newest("ask") for _ in range(3)] == [None] * 3
+            line = "cannot be written (Permission denied); let this user write there, and letters go on"
+            assert [line in one for one in ends.lines] == [True]
+            assert ends.coordinator.newest("answer").n == 6
+            ends.up.chmod(0o700)
+            ends.site.newest("ask")
+            assert ends.coordinator.newest("answer").n == 7
+            (ends.folder / "outbox-graz-bern-abab" / "000007-answer.msg").chmod(0)
+            with pytest.raises(InputError, match=r"cannot be written \(Permission denied\)"):
+                TwoEnds(base).site.put_again(7, "answer")
+    finally:
+        shutil.rmtree(base)
+
+
+@contextmanager
+def ordinary_user(folder):
+    """Have no rights but those of a user whose folder it is: root may write anywhere."""
+    if root := os.geteuid() == 0:
+        os.chown(folder, 65534, 65534)
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0) if root else None
 
 
 def test_a_file_of_a_file_system_without_rename_is_written_at_once(tmp_path, monkeypatch):

@@ -462,6 +462,15 @@ def test_a_page_of_missing_rounds_has_no_sums(tmp_path):
     assert not any(sum in words for sum in ("rounds to 40%", "between server and silos", "What it cost"))
 
 
+def test_the_sites_of_a_run_stand_with_their_letters_and_what_was_late(tmp_path):
+    letters = {"letters_sent": 2, "letters_received": 1, "bytes_sent": 9e6, "bytes_received": 2e4}
+    told = [{"ulm": letters}, {"ulm": {"away_since": "today"}}, {"ulm": {**letters, "late_round": 2}}]
+    records = [record(n, sites=one) for n, one in enumerate(told, 1)]
+    titles = read(make_run(tmp_path / "run", records))[1].titles()
+    at = titles.index("late sums")
+    assert titles[at - 1 : at + 8] == ["rounds away", "late sums", "ulm", "4", "2", "18,000", "40", "1", "1"]
+
+
 def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
     times = {"1": {"training": 1.0, "waiting": 0.0}, "2": {"training": 0.25, "waiting": 0.75}}
     records = [record(n, rank_seconds=times, faults={"7": f"<torn {n}>"}) for n in (1, 2)]

@@ -48,6 +48,7 @@ ELSEWHERE = {
     "clock": "silos train as without; only how long that takes by the clock is told",
     "masks": "silos train as without; only what becomes of their updates is another",
     "sum": "the batch is drawn with the rate that wings/dpsgd/privacy_plan.py makes of it",
+    "late": "silos train as without; only when their sum counts is another",
     "newton": "it takes no step of local training, and refuses every key",
 }
 """Ways that are not trained by here, and why."""

@@ -22,6 +22,7 @@ from mpifl.wings.sites.asking_worker import CameBack
 from mpifl.wings.sites.coordinator_wing import Coordinator
 from mpifl.wings.sites.letters import AskRecord
 from mpifl.wings.sites.site_member import SiteMember, others_of
+from mpifl.wings.sites.told_job import names_of_silos
 from mpifl.wings.sites.what_fits import SITES
 from mpifl.wire import Done, Report, read_request
 
@@ -35,13 +36,15 @@ SITES_OF = {
 class Here:
     """Asks sites in this process; each has its own folder and starts anew as often as it is told to."""
 
-    def __init__(self, folder, job, away=lambda site, asked: False, anew=lambda site, n: False):
-        self.folder, self.job, self.away, self.anew = folder, job, away, anew
+    def __init__(
+        self, folder, job, away=lambda site, asked: False, anew=lambda site, n: False, sites=SITES_OF
+    ):
+        self.folder, self.job, self.away, self.anew, self.names = folder, job, away, anew, sites
         self.n, self.places, self.running, self.numbers = 0, {}, {}, {}
 
     def begin(self, job, spec, elements):
-        ids = {entry.name: silo for silo, entry in enumerate(spec.silos)}
-        self.silos = {site: frozenset(ids[name] for name in names) for site, names in SITES_OF.items()}
+        ids = {name: silo for silo, name in enumerate(names_of_silos(spec))}
+        self.silos = {site: frozenset(ids[name] for name in names) for site, names in self.names.items()}
 
     def opened(self):
         return {}
@@ -51,26 +54,30 @@ class Here:
 
     def asked(self, question):
         self.n += 1
-        request, vectors, found = question.request, question.vectors, {}
+        request, found = question.request, {}
         for site, digests in question.base.items():
             if self.away(site, request):
                 found[site] = "away"
                 continue
             if self.anew(site, self.n):
                 self.running.pop(site, None)
-            known = self.places.setdefault(site, {})
-            if site not in self.running:
-                self.running[site] = member(self.folder / site, self.job, SITES_OF[site], known)
-            keep_from = question.keep_from(site, known, self.numbers)
-            told, own = read_request(request.encode()), {k: v.clone() for k, v in vectors.items()}
-            answer = self.running[site].answer(
-                self.n, told, own, digests, keep_from, question=digest_of(told, own, digests)
-            )
-            known |= dict.fromkeys(answer.states.values(), answer.place)
+            keep_from = question.keep_from(site, self.places.setdefault(site, {}), self.numbers)
+            answer = self.answer(site, request, question.vectors, digests, keep_from)
             report = Report.model_validate_json(Report(headers=list(answer.replies)).encode())
             names = [(name, window) for window, name in answer.sums]
             found[site] = CameBack(report, names, [v.clone() for v in answer.sums.values()], answer.states)
         return found
+
+    def answer(self, site, request, vectors, digests, keep_from=0):
+        """Return the answer of a site's ranks."""
+        known = self.places.setdefault(site, {})
+        if site not in self.running:
+            self.running[site] = member(self.folder / site, self.job, self.names[site], known)
+        told, own = read_request(request.encode()), {k: v.clone() for k, v in vectors.items()}
+        asked = digest_of(told, own, digests)
+        answer = self.running[site].answer(self.n, told, own, digests, keep_from, question=asked)
+        known |= dict.fromkeys(answer.states.values(), answer.place)
+        return answer
 
     def listen(self, note):
         pass

@@ -91,6 +91,10 @@ def make_job(**more):
             {"sites": {"ulm": {"away_since": "2026-11-28 01:02:03", "away_letter": 7}, "bonn": {}}},
             "2 sites (0 letters down, 0 up, 0 and 0 kB)  ulm away since 2026-11-28 01:02:03",
         ),
+        (
+            {"sites": {"ulm": {"late_letter": 7, "late_round": 4, "late_weight": 0.577}}},
+            "1 sites (0 letters down, 0 up, 0 and 0 kB)  ulm's sum of round 4 counts 0.58 times",
+        ),
         ({"train_loss": None, "test_accuracy": None, "silo_accuracy_worst": None}, ""),
     ],
     ids=str,

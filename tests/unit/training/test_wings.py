@@ -44,6 +44,7 @@ ASKED = {
         {"model": {"name": "logreg"}, "task": {"name": "binary"}, "algorithm": {"name": "newton"}},
         r"\[algorithm\] name = 'newton'",
     ),
+    "sites": ({"cohort": {"late": "next", "deadline": 9.0}}, r"\[cohort\] late = 'next'"),
 }
 
 

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from mpifl.common import InputError
 from mpifl.run.job.tables.cohort_selection import DRAWN_BY_EXAMPLES, POISSON, WITHOUT_LOSSES, load_selection
 
+LATE_A, LATE_ROUNDS = 0.5, 10
+"""How much a late sum counts, and how late it may be; FedBuff's paper has 1 / sqrt(1 + tau)."""
+
 
 class CohortTable(BaseModel):
     """`[cohort]`: which silos take part in a round, how many must answer, and the weights of updates."""
@@ -29,6 +32,13 @@ class CohortTable(BaseModel):
     (power-of-choice), independently and in secret (poisson), or by your own "module:function"."""
     candidates: PositiveInt | None = None
     """For power-of-choice: how many silos are drawn by p_k; those with the largest last losses take part."""
+    late: Literal["never", "next"] = "never"
+    """Over sites: whether the sum of a site that answers after its round counts in the next round that is
+    made (next), or never."""
+    late_a: Annotated[float, Field(ge=0)] = LATE_A
+    """FedBuff's a: a sum that counts tau rounds late is multiplied by (1 + tau)^-a; 0 leaves it."""
+    late_rounds: PositiveInt = LATE_ROUNDS
+    """How many rounds late a sum may count."""
 
     @model_validator(mode="after")
     def _consistent(self) -> CohortTable:
@@ -38,6 +48,14 @@ class CohortTable(BaseModel):
         if self.select == "power-of-choice" and self.candidates is None:
             needed = "candidates: how many silos are drawn to choose from"
             raise ValueError(f"select = 'power-of-choice' needs {needed}")
+        return self
+
+    @model_validator(mode="after")
+    def _who_is_late(self) -> CohortTable:
+        if self.late != "never" and self.deadline is None:
+            raise ValueError(f"late = '{self.late}' needs deadline: without one a round waits for all sites")
+        if self.late == "never" and (self.late_a, self.late_rounds) != (LATE_A, LATE_ROUNDS):
+            raise ValueError("late_a and late_rounds belong to late = 'next'; add it, or leave them out")
         return self
 
     @property

@@ -66,9 +66,14 @@ class KeptAnswers:
 
     Args:
         folder: The folder; it is made if it is missing.
+        without: What follows if an answer is removed, for lines that say what to do.
+        again: How to go on after such a line.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, without: str = "its question is worked for again", again: str = "join again"
+    ) -> None:
+        self._without, self._again = without, again
         make_own(folder, str(folder))
         remove_left_behind(folder, _NAME.pattern)
         self._folder = folder
@@ -96,7 +101,7 @@ class KeptAnswers:
             )
         except (OSError, ValueError, KeyError) as error:
             what = f"cannot be read ({str(error)[:200]})"
-            raise InputError(f"{path}: {what}; remove it, and its question is worked for again") from None
+            raise InputError(f"{path}: {what}; remove it, and {self._without}") from None
 
     def keep(self, question: str, answer: SiteAnswer) -> None:
         """Have an answer on the disk, unless it has a fault: what failed may work when it is asked again.
@@ -121,7 +126,7 @@ class KeptAnswers:
             fsync_folder(self._folder)
         except OSError as error:
             why = f"cannot be written ({error.strerror or error})"
-            raise InputError(f"{path}: {why}; make room, and join again") from None
+            raise InputError(f"{path}: {why}; make room, and {self._again}") from None
         self._paths[question] = path
 
     def forget(self, before: int) -> None:

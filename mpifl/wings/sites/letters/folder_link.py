@@ -24,6 +24,7 @@ _ASIDE = re.compile(rf"\.{NAME.pattern}\.partial", re.ASCII)
 _NO_RENAME = (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL)
 _BLOCKED = (errno.ENOTDIR, errno.ELOOP)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _FOLDER_THERE = (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
 _STEP = 1 << 20
 _TRIES = 8
@@ -57,10 +58,8 @@ class FolderLink:
                 if left and isinstance(error, FileNotFoundError):
                     continue
                 where, why = self._path(self._out), error.strerror or error
-                if error.errno in (*_FULL, *_FOLDER_THERE):
-                    full = f"cannot be written ({why}); make room, and letters go on"
-                    there = "a folder lies in its place; remove it, and letters go on"
-                    raise Blocked(f"{where / name}: {full if error.errno in _FULL else there}") from None
+                if str(error.filename) != str(source) and (what := _passing(error)):
+                    raise Blocked(f"{where / name}: {what}, and letters go on") from None
                 if error.errno in _BLOCKED and self._link.is_dir():
                     what = "it or its parent is no folder; remove what lies there, and letters go on"
                     raise Blocked(f"{where}: {what}") from None
@@ -165,6 +164,16 @@ class FolderLink:
             _unlink(at, aside)
         with suppress(OSError):  # some file systems have no fsync of folders
             os.fsync(at)
+
+
+def _passing(error: OSError) -> str:
+    """Return what is wrong with a link for a while, and what would do; "" for other errors."""
+    cannot = f"cannot be written ({error.strerror or error})"
+    if error.errno in _FOLDER_THERE:
+        return "a folder lies in its place; remove it"
+    if error.errno in _READ_ONLY:
+        return f"{cannot}; let this user write there"
+    return f"{cannot}; make room" if error.errno in _FULL else ""
 
 
 def _copy(at: int, name: str, source: Path) -> None:

@@ -24,7 +24,8 @@ class NotThere(Exception):
 
 
 class Blocked(InputError):
-    """The link has no room, or something else lies in a letter's place; letters go on when that is mended."""
+    """The link is full or read-only, or something else lies in a letter's place; letters go on when that is
+    mended."""
 
 
 class LetterFault(InputError):
@@ -38,7 +39,7 @@ class LetterLink(Protocol):
         """Have a file there, with the content of `source`. What is there already is not written again.
 
         Raises:
-            Blocked: there is no room, or something else lies where the file or its folder belongs.
+            Blocked: there is no room, nobody may write there, or something else lies where the file belongs.
             InputError: it cannot be written.
         """
 

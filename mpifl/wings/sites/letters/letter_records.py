@@ -66,7 +66,6 @@ class HelloRecord(LetterRecord):
     Attributes:
         name: The site's name.
         mpifl, torch: Versions.
-        probe: The digest of two training steps on fixed rows; None if none was made.
         last: The number of the last letter that the site answered; 0 if there is none.
         about: What the site says of its ranks.
     """
@@ -76,7 +75,6 @@ class HelloRecord(LetterRecord):
     silos: list[HelloSilo] = Field(min_length=1, max_length=MOST_SILOS, fail_fast=True)
     mpifl: Name
     torch: Name
-    probe: Digest | None = None
     last: Number = 0
     about: dict[Name, Text] = Field(default={}, max_length=16)
 
