@@ -12,8 +12,10 @@ import torch
 from conftest import ranks
 from hypothesis import given, settings, strategies as st
 
+from mpifl.cli.plan.played_rounds import play
 from mpifl.data import Targets
 from mpifl.data.shards.shards import Features, FederationSpec
+from mpifl.run.job import read_job
 from mpifl.wings.analysis import exact_products as exact
 from mpifl.wings.analysis.coefficients import independent
 from mpifl.wings.analysis.families import Binomial
@@ -132,7 +134,9 @@ def by_newton(kind: str, ridge: float = 0.0) -> tuple[np.ndarray, np.ndarray, fl
 
 
 @pytest.mark.parametrize("kind", ["yes", "values"])
-def test_all_cuts_give_the_same_bytes_and_the_pooled_regression(runs: Path, kind: str) -> None:
+def test_all_cuts_give_the_same_bytes_and_the_pooled_regression(
+    runs: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = [
         [{key: of for key, of in json.loads(line).items() if key in KEPT} for line in lines.splitlines()]
         for lines in ((runs / f"{kind}-{cut}" / "metrics.jsonl").read_text() for cut in CUTS)
@@ -145,6 +149,11 @@ def test_all_cuts_give_the_same_bytes_and_the_pooled_regression(runs: Path, kind
     np.testing.assert_allclose(column(runs / f"{kind}-four", "error"), errors, rtol=1e-10)
     if kind == "yes":
         assert last(runs / "yes-four")["log_likelihood"] == pytest.approx(likelihood, rel=1e-12)
+    monkeypatch.chdir(runs)
+    planned = [(one.sent, one.received) for one in play(read_job(runs / f"{kind}-four" / "job.toml")).rounds]
+    lines = (runs / f"{kind}-four" / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert planned == [(one["bytes_sent"], one["bytes_received"]) for one in records]
 
 
 KEPT = ("round", "decrement", "log_likelihood", "aic", "coefficients")

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from mpifl.common import Names
 from mpifl.common.pages import Figure, Table
 from mpifl.report.judging import NAMES, ranked, scores, why_none
-from mpifl.report.observers import HELD_OUT, best_round
+from mpifl.report.observers import HELD_OUT, best_round, judged
 from mpifl.report.pages import diverged
 from mpifl.report.pages.diverged import Event
 from mpifl.report.pages.falls import MOST_NAMED, told_falls
@@ -24,7 +24,7 @@ from mpifl.run.folder import number, why_lost
 MOST_LEFT_OUT, MOST_MINDED = 20, 3
 LOST_AGAIN = "lost again by the end"
 NO_FAULT = "No silo was left out of a round, and no rank was lost."
-ALL_ASKED = "All of these answered, and no rank was lost."
+ALL_ASKED = "All asked ones answered, and no rank was lost."
 
 
 def verdict(
@@ -84,6 +84,10 @@ def _of_target(summary: Summary) -> str:
     when = f"was reached in round {at:,}" if at else f"was not reached{'' if summary.finished else ' yet'}"
     where = " on the silos' validation rows" if summary.by_valid else ""
     lost, rows = f", and {LOST_AGAIN}" if lost_again(summary) else "", summary.rows
+    below = [] if at is None or lost else _below(summary, at)
+    if below:
+        named = f"{', '.join(map(str, below[:MOST_NAMED]))}{', ...' * (len(below) > MOST_NAMED)}"
+        where += f", and missed again in {len(below):,} later round{'s' * (len(below) > 1)} ({named})"
     best = None if at else best_round(summary.records, summary.metric)
     value = best[1] if best else summary.figure(summary.judged_by or "")
     said = f"; the target, {target}, {when}{where}{lost}"
@@ -92,6 +96,16 @@ def _of_target(summary: Summary) -> str:
     lacks = ceil((summary.target - value) * rows - 1e-9)
     near = f": {lacks:,} right answer{'s' * (lacks > 1)} of {rows:,} {'are' if lacks > 1 else 'is'} lacking"
     return said + f"{near}, which is within chance" * (chance.interval(value, rows)[1] >= summary.target)
+
+
+def _below(summary: Summary, at: int) -> list[int]:
+    """Return the rounds after the first one at the target whose model is not at it."""
+    later = ((r["round"], judged(r, summary.metric)) for r in summary.records if r["round"] > at)
+    return [
+        nth
+        for nth, found in later
+        if found and summary.target is not None and not summary.metric.reaches(found[1], summary.target)
+    ]
 
 
 def lost_again(summary: Summary) -> bool:
@@ -108,7 +122,7 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     each = ranked(told, summary.metric)
     alike = [name for name, value in each if value is None and one_class(told[name], held.get(name))]
     one = f"The rows of {NAMES.listed(alike, MOST_NAMED)} have one class, so {summary.metric.label} says"
-    one += " nothing and does not count."
+    one += " nothing of it. They count in figures of all rows, and not in the silos' mean, worst and best."
     found = [(name, value) for name, value in each if value is not None]
     if len(found) < 2:
         return one if alike and len(each) > 1 else ""
@@ -202,8 +216,12 @@ def _asked(summary: Summary, names: Names) -> list[str]:
     if not many:
         return []
     each = " to ".join(str(end) for end in sorted({min(many), max(many)}))
-    whole = max(names.many, len(seen(summary, names)))
-    return [f"Each round asks {each}{f' of {whole:,}' if whole > max(many) else ''} silos."]
+    ever, every = {NAMES[one] for r in summary.records for one in r.get("drawn") or ()}, seen(summary, names)
+    whole, never = max(names.many, len(every)), [one for one in every if one not in ever]
+    said = [f"Each round asks {each}{f' of {whole:,}' if whole > max(many) else ''} silos."]
+    if never:
+        said.append(f"Never asked, and so never trained: {names.listed(never, MOST_NAMED)}.")
+    return said
 
 
 def _marks(summary: Summary) -> list[Event]:

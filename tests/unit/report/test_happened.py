@@ -115,16 +115,20 @@ def test_a_fall_is_told_with_who_was_absent_who_is_back_and_the_training_loss(tm
     ]
     records[4]["faults"], records[5]["late"] = {"1": "no answer"}, ["bern"]
     records[0]["drawn"], records[5]["drawn"] = ["bern"], ["bern", "chur"]
+    records[7]["silos"] = {"basel": {"accuracy": 0.5}}
     told = happened(make_run(tmp_path, records), ["basel", "chur", "bern"], finished=True)
     why = "silo bern left out of the round; silo chur back after being left out; "
     why += "the training loss rose from 1 to 3; only silos bern, chur trained, silo chur for the first time"
     assert (6, "Accuracy falls by 30.00 points, from 80.00% to 50.00%", why) in told
     write_environment(tmp_path, silos=["basel", "chur", "bern"])
     words = " ".join(Reader(write_report(tmp_path).read_text()).titles())
-    assert "What happened Each round asks 1 to 2 of 3 silos." in words
+    assert (
+        "What happened Each round asks 1 to 2 of 3 silos. Never asked, and so never trained: silo basel."
+        in words
+    )
     (tmp_path / "metrics.jsonl").write_bytes(b"".join(encode_record(one | {"faults": {}}) for one in records))
     words = " ".join(Reader(write_report(tmp_path).read_text()).titles())
-    assert "asks 1 to 2 of 3 silos. All of these answered, and no rank was lost." in words
+    assert "never trained: silo basel. All asked ones answered, and no rank was lost." in words
 
 
 def test_a_private_run_without_a_score_says_what_it_spent_why_and_what_would_give_one(tmp_path):
@@ -338,6 +342,7 @@ def test_a_target_that_was_lost_again_or_missed_by_few_rows_is_told_so(tmp_path)
         ("lost", (0.5, 0.9, 0.7), "reached in round 2, and lost again by the end: 4 right", "; lost again"),
         ("near", (0.5, 0.75, 0.7), "not reached yet: 2 right answers of 40 are lacking, which is", "not"),
         ("far", (0.5, 0.5, 0.5), "not reached yet.", "not reached"),
+        ("again", (0.9, 0.7, 0.9), "reached in round 1, and missed again in 1 later round (2).", "1"),
     ):
         records = [record(n, test_accuracy=one) for n, one in enumerate(values, 1)]
         run = make_run(tmp_path / name, records, tmp_path / "shards", evaluate={"target_accuracy": 0.8})
