@@ -36,4 +36,4 @@ def _drawn(name: str, histogram: Mapping[str, Sequence[Any]]) -> Figure:
     """Draw how many rows lie between edges, below the first and above the last."""
     edges, counts = [f"{edge:,.6g}" for edge in histogram["edges"]], histogram["counts"]
     names = [f"< {edges[0]}", *edges]
-    return Figure(name, "", [charts.columns(counts, f"rows by {name}", max(counts), "from", names=names)])
+    return Figure(name, "", [charts.columns(counts, f"rows by {name}", max(counts), "bin", names=names)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -184,12 +185,12 @@ class Summaries:
         count the mean and the deviation are withheld."""
         one, unit = self.measured[nth], self.columns.unit(nth)
         few = withheld([*one.found.values.values()], self._least(nth))
-        counts = {
-            f"{unit.of(value):.7g}": count
-            for place, (value, count) in enumerate(one.found.values.items())
-            if place not in few
-        }
-        counts |= {OTHERS: one.count - sum(counts.values())} if few and counts else {}
+        counts = Counter[str]()
+        for place, (value, count) in enumerate(one.found.values.items()):
+            if place not in few:
+                counts[f"{unit.of(value):.7g}"] += count
+        if few and counts:
+            counts[OTHERS] = one.count - sum(counts.values())
         cells = [
             {"level": level, "count": count, "share": count / one.count} for level, count in counts.items()
         ]

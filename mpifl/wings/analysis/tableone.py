@@ -120,6 +120,7 @@ class TableOne(WholeSums):
         """Return the moments of all silos, by column: of those columns of which all silos tell theirs."""
         few = torch.tensor([one.found.whole for one in measured], dtype=torch.float64)
         mean, found = cohort.mean(self.describe, few=few), dict[int, list[MeanDeviation]]()
+        self.check_all(cohort, mean)
         for nth in range(len(measured)):
             means, deviations = (mean.of_silos(f"{key}_{nth}") for key in MeanDeviation._fields)
             if len(means) == len(deviations) == cohort.population and min(deviations.values()) >= 0:
@@ -185,7 +186,7 @@ class TableOne(WholeSums):
             for nth, column in enumerate(block.T, first):
                 columns[nth].append(column)
         rows = sum(len(silo.split(name)) for name in filter(silo.has, OWN_SPLITS))
-        told: dict[str, float | None] = {}
+        told = dict[str, Any]()
         for nth, parts in enumerate(columns):
             column = torch.cat(parts)
             least = self.least * len(column) // rows

@@ -37,7 +37,15 @@ class WholeSums(Algorithm):
         Raises:
             RoundLost: not all have answered.
         """
+        self.check_all(cohort, mean)
+        return mean[name]
+
+    def check_all(self, cohort: Cohort, mean: Mean) -> None:
+        """Check that all silos have answered.
+
+        Raises:
+            RoundLost: not all have.
+        """
         if len(mean) < cohort.population:
             who = type(self).__name__.lower()
             raise RoundLost(f"{len(mean)} of {cohort.population} silos answered; {who} takes sums over all")
-        return mean[name]
