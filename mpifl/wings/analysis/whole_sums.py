@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from mpifl.algorithms import Algorithm, Cohort, Server
 from mpifl.common import RoundLost
-from mpifl.wire import Mean
+from mpifl.wire import Mean, Scalar, Update
 
 
 class WholeSums(Algorithm):
@@ -26,6 +27,13 @@ class WholeSums(Algorithm):
     not_private = "sends sums over all examples; use fedavg"
     not_noised = "sends sums over all examples, not a change of the model; use fedavg"
     not_clocked = "takes no steps over batches, and speeds are of such; use fedavg"
+
+    def work(self, name: str) -> Callable[..., Update]:
+        """Return a client method. One that adds up gets its message on the host, where sums are made."""
+        act = super().work(name)
+        if self.purpose(name) == "evaluation":
+            return act
+        return lambda silo, **message: act(silo, **{key: _on_host(value) for key, value in message.items()})
 
     @abstractmethod
     def told(self, server: Server) -> dict[str, Any]:
@@ -49,3 +57,7 @@ class WholeSums(Algorithm):
         if len(mean) < cohort.population:
             who = type(self).__name__.lower()
             raise RoundLost(f"{len(mean)} of {cohort.population} silos answered; {who} takes sums over all")
+
+
+def _on_host(value: Tensor | Scalar) -> Tensor | Scalar:
+    return value.cpu() if isinstance(value, Tensor) else value
