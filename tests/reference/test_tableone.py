@@ -247,7 +247,10 @@ def test_figures_are_in_the_units_that_the_shards_know_and_gaps_are_counted(tmp_
     x[:, 0] = (age - mean) / deviation
     features = {"age": {"kind": "numeric", "mean": mean, "deviation": deviation}}
     filled = {"columns": {"age": {"the mean": 7}, "income": {"the mean": 2}}}
-    source = {"encoding": record_of("table", spec={"features": features}), "filled": filled}
+    source = {
+        "encoding": record_of("table", spec={"features": features, "label": {"column": "died"}}),
+        "filled": filled,
+    }
     found = table_of(write(tmp_path / "shards", x, y, [100], source=source), tmp_path / "run")
     told = found["age"]
     assert (told["mean"], told["deviation"]) == pytest.approx((mean, age.std(ddof=1)), rel=1e-6)
@@ -257,6 +260,7 @@ def test_figures_are_in_the_units_that_the_shards_know_and_gaps_are_counted(tmp_
     )
     assert all(edge == int(edge) for edge in told["histogram"]["edges"])
     assert (told["missing"], found["income"]["missing"]) == (7, None)
+    assert [of["count"] for of in found["died"]["levels"]] == [N - y.sum(), y.sum()]
 
 
 def test_all_numbers_of_an_array_are_one_column(tmp_path: Path) -> None:

@@ -75,17 +75,18 @@ class FederationColumns:
             what = "describes one array of features and one of targets, which are as long in each example"
             raise InputError(f"[algorithm] name = 'tableone': {what}; these shards have others")
         if (spec.classes or 0) > MOST_CLASSES:
-            what = f"describes up to {MOST_CLASSES} classes, and there are {spec.classes}"
-            raise InputError(f"[algorithm] name = 'tableone': {what}; leave the outcome's classes out")
+            what = f"describes up to {MOST_CLASSES:,} classes, and there are {spec.classes:,}"
+            raise InputError(f"[algorithm] name = 'tableone': {what}; use shards with fewer")
         table = [f"x{nth}" for nth in range(x.shape[0])] if len(x.shape) == 1 else []
         features = [*((table and spec.feature_names) or table or ["x"])]
         groups, classes = _levels(features), spec.classes or 0
+        label = str(_table(_encoded(spec).get("label")).get("column", OUTCOME))
         if classes:
             called = spec.class_names or [str(nth) for nth in range(classes)]
-            groups[OUTCOME] = {len(features) + nth: name for nth, name in enumerate(called)}
-            outcome = [f"{OUTCOME}={name}" for name in called]
+            groups[label] = {len(features) + nth: name for nth, name in enumerate(called)}
+            outcome = [f"{label}={name}" for name in called]
         else:
-            outcome = _values(y)
+            outcome = _values(y, label)
         units, filled = _told(spec, features)
         return cls([*features, *outcome], len(features), groups, units, filled, classes)
 
@@ -108,12 +109,12 @@ class FederationColumns:
         return y.float().reshape(-1, len(self.names) - self.features)
 
 
-def _values(y: Targets | None) -> list[str]:
+def _values(y: Targets | None, label: str) -> list[str]:
     """Return the names of targets that are values: of a row for each example, those of its columns."""
     assert y is not None, "targets without classes are described"
     if len(y.shape) != 1:
-        return [OUTCOME]
-    return [*(y.names or [f"{OUTCOME} {nth}" for nth in range(y.shape[0])])]
+        return [label]
+    return [*(y.names or [f"{label} {nth}" for nth in range(y.shape[0])])]
 
 
 def _levels(names: Sequence[str]) -> dict[str, Mapping[int, str]]:
@@ -128,7 +129,7 @@ def _levels(names: Sequence[str]) -> dict[str, Mapping[int, str]]:
 
 def _told(spec: FederationSpec, names: Sequence[str]) -> tuple[dict[int, Unit], dict[int, int]]:
     """Return what the shards tell of how they were made: units of standardised columns, and filled gaps."""
-    columns = _table(_table(encoding_of(spec.source)).get("spec")).get("features")
+    columns = _encoded(spec).get("features")
     gaps = _table(spec.source.get("filled")).get("columns")
     units, filled = dict[int, Unit](), dict[int, int]()
     for nth, name in enumerate(names):
@@ -138,6 +139,11 @@ def _told(spec: FederationSpec, names: Sequence[str]) -> tuple[dict[int, Unit], 
         if hows and all(isinstance(count, int) for count in hows.values()):
             filled[nth] = sum(hows.values())
     return units, filled
+
+
+def _encoded(spec: FederationSpec) -> Mapping[str, Any]:
+    """Return the spec of a table by which the shards were made; {} where they do not tell it."""
+    return _table(_table(encoding_of(spec.source)).get("spec"))
 
 
 def _is_number(value: Any) -> bool:
