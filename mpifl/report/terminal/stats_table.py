@@ -68,7 +68,8 @@ def show_stats(run: Path) -> None:
 
 def said_of(told: Told) -> list[str]:
     """Return lines that say what is withheld, and what columns mean."""
-    few = f"Counts from 1 to {told['least'] - 1} are withheld, and what would tell them by subtraction."
+    few = f"Counts from 1 to {told['least'] - 1} are withheld, and what would tell them by subtraction. "
+    few += "Counts of histograms are rounded."
     parted = "SMD: the largest standardised difference of two silos' means. Between silos: this share of the "
     return [few] * (told["least"] > 1) + [f"{parted}squares lies between silos' means."] * ("silos" in told)
 

@@ -15,6 +15,8 @@ from torch import Tensor
 from mpifl.wings.analysis import exact_products as exact
 
 LEVELS = 2 * exact.SLICES - 1
+FOLLOWING = 3
+"""Different numbers of which the counts follow from the mean, the deviation and the total."""
 SUMS = exact.SLICES + LEVELS
 """Whole numbers for a column: sums of its slices, and of the products of two slices by their level."""
 
@@ -71,11 +73,13 @@ def moments_of_silo(column: Tensor, least: int, *, counted: bool) -> MeanDeviati
 
     Args:
         least: The least count that may be told.
-        counted: Whether the column has few different numbers. Then each of them must occur that often, too.
+        counted: Whether the column has few different numbers at all silos. Then each of them must occur that
+            often, too; so must they if this silo has so few that the moments would be their counts.
     """
     if len(column) < max(least, 2):
         return None
-    if counted and min(Counter(column.tolist()).values()) < least:
+    counts = Counter(column.tolist())
+    if (counted or len(counts) <= FOLLOWING) and min(counts.values()) < least:
         return None
     top = exact.power_above(float(column.abs().max()))
     parts = [

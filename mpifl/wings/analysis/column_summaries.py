@@ -105,7 +105,24 @@ class Summaries:
                 found.append(self._levels(first[nth], grouped[first[nth]]))
             elif nth not in inside:
                 found.append({"name": name, "columns": [nth], **self._missing(nth), **self._column(nth)})
+        self._withhold_together(found)
         return found
+
+    def _withhold_together(self, table: Sequence[Told]) -> None:
+        """Withhold all columns of a variable that are told one by one, as standardised ones, if one of them
+        is: their counts may add up."""
+        of = {nth: name for name, group in self.columns.groups.items() for nth in group}
+        loose = [
+            (of[one["columns"][0]], one)
+            for one in table
+            if one["kind"] != "levels" and one["columns"][0] in of
+        ]
+        few = {name for name, one in loose if one["withheld"]}
+        for name, one in loose:
+            if name in few:
+                kept = {key: one[key] for key in ("name", "columns")}
+                one.clear()
+                one |= {**kept, "kind": "values", "levels": [], "withheld": True}
 
     def with_silos(
         self, table: Sequence[Told], silos: Mapping[int, Sequence[MeanDeviation]], rows: Sequence[int]
@@ -194,11 +211,17 @@ class Summaries:
         cells = [
             {"level": level, "count": count, "share": count / one.count} for level, count in counts.items()
         ]
-        kept = {} if few else {key: told[key] for key in ("mean", "deviation")}
+        kept = {key: told[key] for key in ("mean", "deviation")}
+        if few:  # a filled gap may be one of these numbers
+            kept = {"missing": None} if nth in self.columns.filled else {}
         return {"kind": "values", "levels": cells, "withheld": bool(few), **kept}
 
     def _histogram(self, nth: int) -> Told:
-        """Return edges and counts, in fewer bins where few rows lie between edges."""
+        """Return edges and counts, in fewer bins where few rows lie between edges.
+
+        Counts are rounded to multiples of the least one. Exact ones of whole numbers would tell, with the
+        mean and the deviation, how often a number occurs within a bin.
+        """
         one, least = self.measured[nth], self._least(nth)
         edges, counts = self.bins.get(nth, ((), ()))
         below = [sum(counts[: place + 1]) for place in range(len(edges))]
@@ -206,6 +229,6 @@ class Summaries:
         told = {place for cell in cells for place in (cell.below, cell.below + cell.inside)}
         kept = kept_edges(below, told, one.count, least)
         places = [0, *(below[place] for place in kept), one.count]
-        inside = [high - low for low, high in itertools.pairwise(places)]
+        inside = [(high - low + least // 2) // least * least for low, high in itertools.pairwise(places)]
         found = {"edges": [edges[place] for place in kept], "counts": inside}
         return {"histogram": found} if kept else {}

@@ -81,6 +81,8 @@ class FederationColumns:
         features = [*((table and spec.feature_names) or table or ["x"])]
         groups, classes = _levels(features), spec.classes or 0
         label = str(_table(_encoded(spec).get("label")).get("column", OUTCOME))
+        names = (f"{OUTCOME} " * nth + label for nth in range(len(groups) + 1))
+        label = next(name for name in names if name not in groups)  # a category of features keeps its name
         if classes:
             called = spec.class_names or [str(nth) for nth in range(classes)]
             groups[label] = {len(features) + nth: name for nth, name in enumerate(called)}

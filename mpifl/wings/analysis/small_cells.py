@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 def withheld(counts: Sequence[int], least: int) -> set[int]:
     """Return the places of the counts of a table that are not told, where their total is known.
 
-    These are the counts from 1 to `least` - 1, and so many of the next larger ones that all of them together
-    are not few. An empty cell is told.
+    These are the counts from 1 to `least` - 1, and so many of the next larger ones that each may be anything
+    from 1 to `least`, as far as their sum tells. An empty cell is told, so each is 1 or more.
     """
     found = {nth for nth, count in enumerate(counts) if 0 < count < least}
     others = sorted((count, nth) for nth, count in enumerate(counts) if count >= least)
     for _, nth in others if found else ():
-        if sum(counts[one] for one in found) < least:
+        if sum(counts[one] - 1 for one in found) < least - 1:
             found.add(nth)
     return found
 
