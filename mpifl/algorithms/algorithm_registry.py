@@ -29,7 +29,11 @@ from mpifl.algorithms.pfedme import PFedMe
 from mpifl.algorithms.qffl import QFedAvg, QFedSGD
 from mpifl.algorithms.scaffold import Scaffold
 
-_OF_WINGS = {"splitnn": ("mpifl.wings.split", "SplitNN"), "newton": ("mpifl.wings.analysis", "Newton")}
+_OF_WINGS = {
+    "splitnn": ("mpifl.wings.split", "SplitNN"),
+    "newton": ("mpifl.wings.analysis", "Newton"),
+    "tableone": ("mpifl.wings.analysis", "TableOne"),
+}
 """The wings that have an algorithm: module and class."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,9 +25,6 @@ from mpifl.cli import (
 from mpifl.cli.command_options import Elsewhere, JobFile, Out, Ranks, Set, write_text
 from mpifl.common import CommandLine, InputError
 from mpifl.common.machine import imports, runnable, signals, tuning
-
-if TYPE_CHECKING:
-    from mpifl.wire import Transport
 
 app = CommandLine(
     no_args_is_help=True,
@@ -74,44 +71,16 @@ def train(
         job_commands.check_first(job, set_, run, resume, force, starts=starts, elsewhere=elsewhere)
     if ranks is not None and starts and not launcher.launched():
         raise typer.Exit(ending.code_of_launched(lambda: launcher.launch(ranks, survive), run))
-    transport = _joined(ranks, survive)
-    from mpifl.training import loop as training
-    from mpifl.wings import wings_at
+    from mpifl.cli.job_tools import check_ended, joined, trained
 
-    ending.speak_if(lambda: transport.is_server)
-    if transport.rank in transport.workers:
-        tuning.keep_all_memory()
-    with tuning.subnormals_as_zero(), ending.interrupted():
-        end = training.train(job, run, tuple(set_), resume, transport, force, wings_of=wings_at(run))
+    transport = joined(ranks, survive)
+    end = trained(transport, job, run, tuple(set_), resume=resume, force=force)
     if not transport.is_server:
         return
-    if end is not training.End.FINISHED:
-        written = end is training.End.SAVED
-        saved = "with a checkpoint written" if written else "and no checkpoint could be written"
-        typer.echo(f"stopped by a signal {saved}; continue with: {_again(job, set_, run, ranks, survive)}")
-        raise typer.Exit(ending.INTERRUPTED)
+    check_ended(end, _again(job, set_, run, ranks, survive))
     from mpifl.report.runs import show_run
 
     show_run(run)
-
-
-def _joined(ranks: int | None, survive: bool) -> Transport:
-    """Return the world of the launcher's ranks; import all modules of a training first."""
-    with imports.gc_frozen():
-        from mpifl.data.hdf5 import start_parser
-
-        start_parser()  # it imports h5py while this process imports torch and joins the other ranks
-        from mpifl.training import loop  # noqa: F401
-        from mpifl.wire.launching import survivable, world
-
-    transport = world()
-    if survive and transport.size > 1 and not survivable():
-        what = "the launcher ends all ranks when one dies; start it with mpirun --with-ft ulfm"
-        raise InputError(f"--survive: {what}")
-    if ranks not in (None, transport.size):
-        started = f"the launcher has started {transport.size}"
-        raise InputError(f"--ranks {ranks}: {started}; leave --ranks out, or the launcher")
-    return transport
 
 
 def _again(job: Path, set_: list[str], run: Path, ranks: int | None, survive: bool) -> str:
@@ -140,6 +109,7 @@ app.command()(look_commands.report)
 app.command()(look_commands.compare)
 app.command()(look_commands.bill)
 app.command()(look_commands.coefficients)
+app.command()(look_commands.stats)
 
 
 @app.command()

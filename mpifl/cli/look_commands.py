@@ -1,4 +1,4 @@
-"""The commands that look at runs: `watch`, `report`, `compare`, `bill` and `coefficients`."""
+"""The commands that look at runs: `watch`, `report`, `compare`, `bill`, `coefficients` and `stats`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from mpifl.cli import completing, ending
-from mpifl.cli.command_options import Measured, Run, write_text
+from mpifl.cli.command_options import Measured, Ranks, Run, write_text
 from mpifl.common import InputError
+from mpifl.common.machine import signals
 
 if TYPE_CHECKING:
     from mpifl.report.terminal import State
@@ -152,6 +153,47 @@ def coefficients(
     from mpifl.report.terminal import show_coefficients
 
     show_coefficients(run, csv)
+
+
+def stats(
+    shards: Annotated[
+        Path, typer.Argument(metavar="SHARDS|RUN", help="Shards, with --out; else a run that has a table.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="The run folder, for HTML, CSV and LaTeX, too.")
+    ] = None,
+    least: Annotated[int | None, typer.Option(min=1, help="Withhold smaller counts; 5 by default.")] = None,
+    masks: Annotated[bool, typer.Option("--masks", help="Add up under masks.")] = False,
+    silos: Annotated[bool, typer.Option("--silos", help="Tell each silo's means, too.")] = False,
+    extremes: Annotated[bool, typer.Option("--extremes", help="Tell minimum and maximum.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue what was stopped in RUN.")] = False,
+    ranks: Ranks = None,
+) -> None:
+    """Tell who is in the data of all silos: counts, means, quartiles, on the ranks that --ranks or mpirun
+    starts."""
+    from mpifl.report.terminal import show_stats
+
+    keys = {"least": least, "extremes": extremes, "by_silo": silos}
+    keys = {key: value for key, value in keys.items() if value}
+    if out is None:
+        if keys or masks or resume or ranks:
+            raise InputError("--out: not given; a table is made of shards with --out RUN, and shown of a run")
+        return show_stats(shards)
+    from mpifl.wire.launching import launcher
+
+    signals.install()
+    if ranks is not None and ranks > 1 and not launcher.launched():
+        raise typer.Exit(ending.code_of_launched(lambda: launcher.launch(ranks), out))
+    from mpifl.cli.job_tools import check_ended, job_of_table, joined, trained
+
+    transport = joined(ranks, survive=False)
+    from mpifl.training import agree
+
+    job = agree(transport, lambda: {"job": json.dumps(job_of_table(shards, masks, keys))})["job"]
+    end = trained(transport, json.loads(job), out, (), resume=resume)
+    if transport.is_server:
+        check_ended(end, "the same command with --resume")
+        show_stats(out)
 
 
 def bill(

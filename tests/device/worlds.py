@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 import torch
-from scenarios import job
+from scenarios import YES_OR_NO, job
 from torch import Tensor
 from vertical import split
 
@@ -18,6 +18,7 @@ from mpifl.wire.transport import Transport
 
 Job = dict[str, Any]
 NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "batched", "scored", "fails", "mirror"]
+NAMES += ["newton", "tableone"]
 FAILS = "fails"
 """Of three ranks the last one's accelerator fails in the second round."""
 SPLIT = "split"
@@ -57,6 +58,8 @@ JOBS = [
         evaluate={"where": "workers", "batch_size": 50},
     ),
     job("median", rounds=2, aggregation={"rule": "median"}),
+    job("newton", rounds=2, **YES_OR_NO, algorithm={"name": "newton", "ridge": 0.5}, local={}),
+    job("tableone", rounds=1, **YES_OR_NO, algorithm={"name": "tableone"}, local={}),
     job(FAILS, rounds=2, algorithm={"name": "worlds:Fails"}),
     job("mirror", rounds=3, checkpoint={"every": 9, "mirror": True}),
 ]

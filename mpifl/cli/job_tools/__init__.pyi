@@ -57,6 +57,9 @@ from .stacked_names import (
     console_of_names as console_of_names,
     print_stacked as print_stacked,
 )
+from .stats_job import (
+    job_of_table as job_of_table,
+)
 from .templates import (
     MASKS as MASKS,
     PARENT as PARENT,
@@ -64,4 +67,9 @@ from .templates import (
     TEMPLATES as TEMPLATES,
     Answers as Answers,
     SiteData as SiteData,
+)
+from .training_here import (
+    check_ended as check_ended,
+    joined as joined,
+    trained as trained,
 )

@@ -8,3 +8,6 @@ from .live_page import (
 from .run_page import (
     write_report as write_report,
 )
+from .stats_page import (
+    page_of_stats as page_of_stats,
+)

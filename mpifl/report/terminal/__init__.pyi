@@ -7,6 +7,9 @@ from .following import (
     State as State,
     leaving_in_order as leaving_in_order,
 )
+from .stats_table import (
+    show_stats as show_stats,
+)
 from .watched_run import (
     watch_run as watch_run,
 )

@@ -33,6 +33,9 @@ from mpifl.silo.steps import LocalTraining
 HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.disk_buffer")
 """Keys of a job that may change when a run is resumed."""
 
+OF_SUMS = ("newton", "tableone")
+"""Algorithms of the wing `analysis`."""
+
 
 class Outline(BaseModel):
     """A whole job file, in which algorithm, task and server optimizer are still plain tables."""
@@ -104,7 +107,7 @@ class Outline(BaseModel):
             "robust": (not self.aggregation.is_mean, f"[aggregation] rule = '{self.aggregation.rule}'"),
             "attacks": (self.attack.kind != "none", f"[attack] kind = '{self.attack.kind}'"),
             "split": (self.split is not None, "[split]"),
-            "analysis": (self.algorithm.get("name") == "newton", "[algorithm] name = 'newton'"),
+            "analysis": ((name := self.algorithm.get("name")) in OF_SUMS, f"[algorithm] name = '{name}'"),
             "sites": (self.cohort.late != "never", f"[cohort] late = '{self.cohort.late}'"),
         }
         return {name: key for name, (does, key) in asked.items() if does}

@@ -92,7 +92,7 @@ asynchronous deadline                                                           
 asynchronous batch_silos                                                                {name}: silos of a round train different numbers of times; leave [local] batch_silos out
 asynchronous keep_optimizer_state                                                       {name}: a silo may train twice in a round; leave [local] keep_optimizer_state out
 ditto       keep_optimizer_state                                                        ditto trains two models at a silo; leave [local] keep_optimizer_state out
-newton      optimizer,lr,lr_decay,momentum,nesterov,beta1,beta2,epsilon,weight_decay,clip_norm,schedule,warmup,schedule_rounds,keep_optimizer_state,epochs,epochs_decay,steps,batch_size,batch_growth,accumulate_batches,drop_last,straggler_chance,deadline,epochs_by_silo,compile,batch_silos,silos_per_step,precision                                                                  newton solves for the step from sums over all examples; leave [local] {key} out
+newton      optimizer,lr,lr_decay,momentum,nesterov,beta1,beta2,epsilon,weight_decay,clip_norm,schedule,warmup,schedule_rounds,keep_optimizer_state,epochs,epochs_decay,steps,batch_size,batch_growth,accumulate_batches,drop_last,straggler_chance,deadline,epochs_by_silo,compile,batch_silos,silos_per_step,precision                                                                  {name} takes sums over all examples, and no steps; leave [local] {key} out
 """  # noqa: E501
 
 

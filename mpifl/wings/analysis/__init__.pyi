@@ -4,3 +4,6 @@ from .analysis_wing import (
 from .newton import (
     Newton as Newton,
 )
+from .tableone import (
+    TableOne as TableOne,
+)

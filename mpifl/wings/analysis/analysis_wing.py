@@ -1,16 +1,21 @@
-"""The wing for `[algorithm] name = "newton"`: the table of coefficients in each round's record."""
+"""The wing for algorithms by exact sums: what they come to in each round's record, and what they refuse."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.exchange import Federation
+from mpifl.exchange.worker_side import WorkerContext
 from mpifl.training import Wing
 from mpifl.wings.analysis.newton import Newton
+from mpifl.wings.analysis.site_terms import check_terms
+from mpifl.wings.analysis.tableone import TableOne
+from mpifl.wings.analysis.whole_sums import WholeSums
+from mpifl.wire import Transport
 
 SETTLED = 1e-8
 """Newton's decrement, twice the log-likelihood that the last step may gain, below which digits stand."""
@@ -21,34 +26,54 @@ UNSETTLED = (
 
 
 class AnalysisWing(Wing):
-    """Tells the coefficients, their standard errors and tests."""
+    """Tells coefficients with their standard errors and tests, or the table of who is in the data."""
 
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """Check that all silos take part in each round, with their sums as they are.
 
         Raises:
-            InputError: they do not.
+            InputError: they do not, or a table is asked for that cannot be made.
         """
-        what, cohort = "newton takes exact sums over all silos", self._job.cohort
+        job, cohort = self._job, self._job.cohort
+        what = f"{job.algorithm['name']} takes exact sums over all silos"
         if cohort.fraction != 1.0:
             raise InputError(f"[cohort] fraction = {cohort.fraction:g}: {what}; leave it out")
-        if self._job.compression.upload != "none":
-            raise InputError(f"[compression] upload = '{self._job.compression.upload}': {what}; leave it out")
+        if job.compression.upload != "none":
+            raise InputError(f"[compression] upload = '{job.compression.upload}': {what}; leave it out")
+        if not isinstance(algorithm, TableOne):
+            return
+        if job.rounds != 1:
+            raise InputError(f"rounds = {job.rounds}: tableone makes its table in one round; use rounds = 1")
+        if algorithm.by_silo and job.security is not None:
+            what = "[security] shows no figures of single silos; leave one of them out"
+            raise InputError(f"[algorithm] by_silo = true: {what}")
+
+    def context(
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
+    ) -> WorkerContext:
+        """Check that this rank's site allows what a table tells.
+
+        Raises:
+            InputError: it does not.
+        """
+        of = context.algorithm
+        if isinstance(of, TableOne) and transport.rank in transport.workers:
+            check_terms(of.least, extremes=of.extremes, by_silo=of.by_silo)
+        return context
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
         """Note the algorithm, which knows the columns' names."""
         self._algorithm, self._note = exchange.knowledge.algorithm, note
 
     def spent(self, server: Server) -> dict[str, Any]:
-        """Return the table of coefficients, once there is one."""
-        assert isinstance(self._algorithm, Newton)
-        fit = self._algorithm.fit(server)
-        if fit is None:
-            return {}
-        if server.round == self._job.rounds and server.state["decrement"] > SETTLED:
+        """Return the result, once there is one."""
+        of = self._algorithm
+        assert isinstance(of, WholeSums)
+        told = of.told(server)
+        ended = told and server.round == self._job.rounds
+        if ended and isinstance(of, Newton) and server.state["decrement"] > SETTLED:
             self._note(UNSETTLED.format(server.state["decrement"]))
-        told = {"coefficients": fit.table(), "rows": fit.rows}
-        return told | ({"ridge": self._algorithm.ridge} if self._algorithm.ridge else {})
+        return told
 
 
 wing = AnalysisWing

@@ -55,7 +55,7 @@ def products(left: Tensor, right: Tensor, left_tops: Tensor, right_tops: Tensor)
         left_tops: Powers of two above the magnitudes of each column, at all silos; shape [p].
         right_tops: The same of `right`, shape [q].
     """
-    a, b = _slices(left, left_tops), _slices(right, right_tops)
+    a, b = slices(left, left_tops), slices(right, right_tops)
     return torch.stack(
         [
             sum((a[i].T @ b[level - i]).long() for i in range(level + 1))  # type: ignore[misc]
@@ -74,20 +74,25 @@ def words_of(numbers: int) -> int:
     return 2 * SLICES * numbers
 
 
+def whole_numbers(words: Tensor, *shape: int) -> np.ndarray:
+    """Return the whole numbers that sums of words over silos stand for, as Python's, in a shape."""
+    high, low = np.vectorize(int, otypes=[object])(words.numpy()).reshape(2, *shape)
+    found: np.ndarray = high * (1 << WORD) + low
+    return found
+
+
 def unpacked(words: Tensor, left_tops: Tensor, right_tops: Tensor) -> Tensor:
     """Return the products, float64 of shape [p, q], from sums of words over silos.
 
     The sum of all slices is a whole number, which is rounded once.
     """
-    shape = 2, SLICES, len(left_tops), len(right_tops)
-    high, low = np.vectorize(int, otypes=[object])(words.numpy()).reshape(shape)
-    levels = high * (1 << WORD) + low
+    levels = whole_numbers(words, SLICES, len(left_tops), len(right_tops))
     whole = sum(levels[level] * (1 << BITS * (SLICES - 1 - level)) for level in range(SLICES))
     scaled = torch.from_numpy(np.asarray(whole, dtype=np.float64))
     return scaled * 2.0 ** (-BITS * (SLICES + 1)) * left_tops[:, None] * right_tops
 
 
-def _slices(numbers: Tensor, tops: Tensor) -> list[Tensor]:
+def slices(numbers: Tensor, tops: Tensor) -> list[Tensor]:
     """Return the leading slices of numbers, the highest first; whole numbers of at most BITS bits."""
     rest, found = numbers / tops, []
     for nth in range(1, SLICES + 1):

@@ -9,8 +9,8 @@ import torch
 from pydantic import NonNegativeFloat, PrivateAttr
 from torch import Tensor, nn
 
-from mpifl.algorithms import Algorithm, Cohort, Server
-from mpifl.common import InputError, RoundLost
+from mpifl.algorithms import Cohort, Server
+from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.learning.tasks import Task
 from mpifl.silo import Silo
@@ -18,7 +18,8 @@ from mpifl.wings.analysis import exact_products as exact
 from mpifl.wings.analysis.coefficients import Fit, independent, inverted
 from mpifl.wings.analysis.families import FAMILIES, Family
 from mpifl.wings.analysis.score_sums import RowSums, ScoreSums
-from mpifl.wire import Mean, Update, summed
+from mpifl.wings.analysis.whole_sums import WholeSums
+from mpifl.wire import Update, summed
 
 INTERCEPT = "(intercept)"
 CERTAIN = 1e-6
@@ -28,7 +29,7 @@ CHANGED = frozenset({"loss", "weights", "gamma", "mean", "deviation", "delta"})
 """Keys of tasks by which the loss is no likelihood of the outcome, or of another outcome."""
 
 
-class Newton(Algorithm):
+class Newton(WholeSums):
     """Fisher scoring for a generalised linear model with its canonical link, which is Newton's method
     (McCullagh & Nelder 1989, section 2.5).
 
@@ -40,14 +41,6 @@ class Newton(Algorithm):
 
     seedless: ClassVar[bool] = True
     own_step: ClassVar[str] = "server solves for the step"
-    needs_mean: ClassVar[str] = "the server solves equations of sums over all examples"
-    unlike_fedavg: ClassVar[str] = "is a sum over all examples"
-    ways: ClassVar[tuple[str, ...]] = ("newton",)
-    not_clipped = "sums over examples have no bound that keeps their solution"
-    not_augmented = "takes the examples as they are"
-    not_private = "sends sums over all examples; use fedavg"
-    not_noised = "sends sums over all examples, not a change of the model; use fedavg"
-    not_clocked = "takes no steps over batches, and speeds are of such; use fedavg"
 
     ridge: NonNegativeFloat = 0.0
     """The penalty: ridge / 2 times the sum of squared coefficients without the intercept."""
@@ -103,7 +96,7 @@ class Newton(Algorithm):
         found = {} if "tops" in state else self._measured(cohort, len(state["beta"]))
         beta, tops, centre = state["beta"], *({**found, **state}[key] for key in ("tops", "centre"))
         mean = cohort.mean(self.add_up, beta=beta, tops=tops, centre=centre)
-        sums = ScoreSums(self.family, beta, tops).unpacked(_of_all(cohort, mean, "products"))
+        sums = ScoreSums(self.family, beta, tops).unpacked(self.of_all(cohort, mean, "products"))
         kept = independent(sums.information) if "kept" not in state else state["kept"].bool()
         self._check_finite(sums, state.get("likelihood"))
         moved = self._step(sums, beta, kept, centre)
@@ -120,13 +113,13 @@ class Newton(Algorithm):
         its digits.
         """
         centre = torch.zeros(p, dtype=torch.float64)
-        tops = exact.tops_of(_of_all(cohort, cohort.mean(self.measure), "exponents"))
+        tops = exact.tops_of(self.of_all(cohort, cohort.mean(self.measure), "exponents"))
         totals = cohort.mean(self.total, tops=tops)
         two = tops.new_full((1,), 2.0)
-        summed = exact.unpacked(_of_all(cohort, totals, "totals"), two, tops[:-1])[0]
+        summed = exact.unpacked(self.of_all(cohort, totals, "totals"), two, tops[:-1])[0]
         centre[1:] = summed[1:] / summed[0]
         centred = cohort.mean(self.measure_centred, centre=centre)
-        return {"tops": exact.tops_of(_of_all(cohort, centred, "exponents")), "centre": centre}
+        return {"tops": exact.tops_of(self.of_all(cohort, centred, "exponents")), "centre": centre}
 
     def _check_finite(self, sums: RowSums, before: float | None) -> None:
         """Check that the likelihood has a maximum that steps come nearer to.
@@ -181,6 +174,13 @@ class Newton(Algorithm):
         of = state["likelihood"], int(state["examples"]), self.family, state["dispersion"]
         return Fit(names, beta, state["errors"], *of)
 
+    def told(self, server: Server) -> dict[str, Any]:
+        """Return the table of coefficients."""
+        if (fit := self.fit(server)) is None:
+            return {}
+        told = {"coefficients": fit.table(), "rows": fit.rows}
+        return told | ({"ridge": self.ridge} if self.ridge else {})
+
     def measure(self, silo: Silo) -> Update:
         """Send how many numbers of each column have each exponent.
 
@@ -219,17 +219,6 @@ class Newton(Algorithm):
 def _kind(task: Task) -> str:
     """Return a task's name; "" for a task of the user's own."""
     return str(getattr(task, "kind", ""))
-
-
-def _of_all(cohort: Cohort, mean: Mean, name: str) -> Tensor:
-    """Return a sum over all silos.
-
-    Raises:
-        RoundLost: not all have answered.
-    """
-    if len(mean) < cohort.population:
-        raise RoundLost(f"{len(mean)} of {cohort.population} silos answered; newton takes sums over all")
-    return mean[name]
 
 
 def _design(silo: Silo, centre: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

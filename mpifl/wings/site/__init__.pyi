@@ -22,6 +22,7 @@ from .site_directory import (
     site_folder as site_folder,
 )
 from .site_identity import (
+    KEY_FILE as KEY_FILE,
     SITES_FILE as SITES_FILE,
     Identity as Identity,
     ListedSite as ListedSite,

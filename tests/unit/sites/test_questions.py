@@ -160,6 +160,14 @@ def over_sites(job, run, resume=False, **more):
             "algorithm": {"name": "newton", "ridge": 1.0},
             "local": {},
         },
+        {
+            "shards": "yes or no",
+            "model": {"name": "logreg"},
+            "task": {"name": "binary"},
+            "algorithm": {"name": "tableone"},
+            "local": {},
+            "rounds": 1,
+        },
     ],
     ids=lambda tables: tables.get("algorithm", {}).get("name", "fedavg"),
 )
@@ -168,6 +176,8 @@ def test_the_bits_of_one_world(made, tmp_path, tables):
     train(job, tmp_path / "one", (), False, Alone(), wings_of=of_core)
     over_sites(job, tmp_path / "run")
     assert bits(tmp_path / "run") == bits(tmp_path / "one")
+    told, told_by_one = (read_metrics(tmp_path / run)[-1].get("table") for run in ("run", "one"))
+    assert told == told_by_one
     over_sites(job, tmp_path / "anew", anew=lambda site, n: n % 2 == len(site) % 2)
     assert bits(tmp_path / "anew") == bits(tmp_path / "one")
 

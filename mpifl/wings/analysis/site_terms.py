@@ -1,0 +1,67 @@
+"""What a site allows a table of its rows to tell: `stats.toml` in its folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+
+from mpifl.common import InputError, tables
+from mpifl.wings.site import KEY_FILE, VARIABLE
+
+FILE = "stats.toml"
+
+
+class SiteTerms(BaseModel):
+    """The terms of a site.
+
+    Attributes:
+        least: The least number of rows that a count in a result is of.
+        extremes: Whether the smallest and the largest number of a column may be told.
+        by_silo: Whether the figures of single silos may be told.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    least: PositiveInt = 1
+    extremes: bool = False
+    by_silo: bool = True
+
+
+def check_terms(least: int, *, extremes: bool, by_silo: bool) -> None:
+    """Check the keys of a job against the terms of this rank's site, if it has a folder with an identity or
+    with terms.
+
+    Raises:
+        InputError: the job tells more than the site allows, or the file is wrong.
+    """
+    named = os.environ.get(VARIABLE)
+    folder = Path(named or "").expanduser()
+    path = folder / FILE
+    if not named or not any(os.path.lexists(one) for one in (path, folder / KEY_FILE)):
+        return
+    terms = _read(path) if os.path.lexists(path) else SiteTerms()
+    if least < terms.least:
+        what = f"is less than least = {terms.least} of this site's {path}"
+        raise InputError(f"[algorithm] least = {least}: {what}; use {terms.least} or more")
+    for key, asked, allowed in (
+        ("extremes", extremes, terms.extremes),
+        ("by_silo", by_silo, terms.by_silo),
+    ):
+        if asked and not allowed:
+            what = f"needs {key} = true in this site's {path}"
+            raise InputError(f"[algorithm] {key} = true: {what}; leave it out, or ask the site")
+
+
+def _read(path: Path) -> SiteTerms:
+    try:
+        return SiteTerms.model_validate(tables(path))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        takes = "it takes least (a whole number), extremes and by_silo (true or false)"
+        raise InputError(f"{path}: {key} = {str(first['input'])[:80]!r}: {first['msg']}; {takes}") from None
+    except (OSError, ValueError) as error:
+        what = str(getattr(error, "strerror", None) or error)[:200]
+        raise InputError(f"{path}: cannot be read ({what}); correct it") from None
