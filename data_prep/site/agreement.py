@@ -35,7 +35,7 @@ def as_agreed(source: str, words: Sequence[str], spec: FederationSpec) -> list[s
     name, one = next(iter(named.items()))
     agreed = {"length": "".join(map(str, one.shape[:1])), "ragged": "true" if one.ragged else ""}
     agreed |= {"inputs": f"{name},{one.mask or ''}".strip(",")}
-    agreed |= {"end": (encoding_of(spec.source) or {}).get("end") or ""}
+    agreed |= {"end": (encoding_of(spec.source) or {}).get("end") or "", "one_silo": "true"}
     given, by = {word.partition("=")[0] for word in words}, (encoding_of(spec.source) or {}).get("tokenizer")
     if source == "jsonl" and by not in (None, "bytes") and "tokenizer" not in given:
         what = "not given, and the federation's texts became tokens by a tokenizer.json"

@@ -57,9 +57,9 @@ def read_jsonl(
     ragged: bool = False,
     inputs: str = "",
     group: str = "",
+    one_silo: bool = False,
 ) -> Dataset:
-    """Read a text from each line, and cut its tokens into sequences of `length`, whose targets are the next
-    tokens.
+    """Read a text from each line, and cut it into sequences of `length` tokens; targets are the next tokens.
 
     A line is a JSON object with `text`, or with `prompt` and `completion`; the prompt's tokens are no
     targets. Both x and y are [n, length], int16, or int32 where the vocabulary needs it. What a text lacks
@@ -70,24 +70,24 @@ def read_jsonl(
     With `ragged` nothing is filled: a sequence has at most `length` tokens, and batches are padded. `inputs`
     then may say what a model calls the tokens, and their mask: `input_ids,attention_mask`.
 
-    A folder is a silo for each .jsonl file, .txt file (one text), or folder of such in it, by their names.
+    A folder is a silo for each .jsonl file, .txt file (one text), or folder of such in it, by their names;
+    with `one_silo` it is one silo, as that of a site that joins.
     """
-    path = needed("jsonl", data, "notes.jsonl")
+    path, files, named = needed("jsonl", data, "notes.jsonl"), dict[str, str](), _named(inputs, ragged)
     if not 1 <= length <= MOST_LENGTH:
         raise InputError(f"--option: length={length} given; it must be from 1 to {MOST_LENGTH:,}")
-    files, named = dict[str, str](), _named(inputs, ragged)
     _note(path, silo, files)
-    cutter = Cutter(tokens_of(tokenizer, end, files), length, silo, group, ragged)
+    cutter = Cutter(tokens_of(tokenizer, end, files), length, silo, group, ragged, one_silo)
     silos, groups, records, of_test = (Keys() for _ in range(4))
     x, y = cutter.read(path, silos, groups, records)
     held = cutter.read(noted(Path(test), files), Keys(), groups, of_test) if test else None
     x, held = named(x), held and (named(held[0]), held[1])
     targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE, ragged=ragged)
-    numbers, names = silos.numbered() if silo or path.is_dir() else (None, None)
+    numbers, names = silos.numbered() if not one_silo and (silo or path.is_dir()) else (None, None)
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
-    more["encoding"] = encoding_by(tokenizer, end)
+    more |= {"encoding": encoding_by(tokenizer, end), "given": records.provenance()}
     more["groups"] = groups.groups(group, len(y), tested=bool(test)) or _of_texts(groups, numbers, len(y))
-    more |= {"given": records.provenance(), "given_of_test": of_test.provenance() if test else None}
+    more["given_of_test"] = of_test.provenance() if test else None
     told = noted_as(texts=_of_many_lines(path, silos.codes(), records.codes()) if path.is_dir() else "")
     return Dataset(str(path), x, y, cutter.tokens.size, files, **more, **told)
 
@@ -134,6 +134,7 @@ class Cutter:
         silo: The field of natural silos, if it is given.
         group: The field that says whose a text is, if it is given.
         ragged: Whether the last sequence of a text is shorter, in place of filled.
+        one_silo: Whether a folder's files are of one silo.
     """
 
     tokens: Tokens
@@ -141,6 +142,7 @@ class Cutter:
     silo: str
     group: str = ""
     ragged: bool = False
+    one_silo: bool = False
 
     def read(self, path: Path, silos: Keys, groups: Keys, records: Keys) -> tuple[Column, Column]:
         """Read a file: sequences and their targets, [n, length], in files that are mapped; note whose each
@@ -157,8 +159,8 @@ class Cutter:
                     raise InputError(f"{line.file or path}: line {line.number}: {said}")
                 x.append(own_x)
                 y.append(own_y)
-                record = f"{line.file.name}:{line.number}" if line.file and line.file.parent != path else None
-                record = record or str(line.number)
+                apart = self.one_silo or (line.file and line.file.parent != path)
+                record = f"{line.file.name}:{line.number}" if line.file and apart else str(line.number)
                 whose = line.group if self.group else f"{line.silo}:{record}"
                 for keys, name in ((silos, line.silo), (groups, whose), (records, record)):
                     names = [] if name is None else [name]

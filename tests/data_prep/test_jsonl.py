@@ -244,6 +244,22 @@ def test_a_bad_line_ends_the_command_with_one_line(tmp_path, capsys, fault):
     assert [each.name for each in tmp_path.iterdir()] == ["own.jsonl"]
 
 
+def test_a_site_that_joins_with_a_folder_of_files_keeps_each_text_whole(tmp_path):
+    """Cut into silos each file would be one, and its only text in all splits."""
+    folder = partition(write(tmp_path), tmp_path / "out", "--scheme", "iid", "--silos", 1)
+    (texts := tmp_path / "texts").mkdir()
+    for nth in range(6):
+        (texts / f"{nth}.txt").write_text(chr(ord("a") + nth) * (60 + nth))
+    own = tmp_path / "own"
+    words = ["--spec", folder, "--out", own, "--silo", 1, "--test", 0.3, "--seed", 1]
+    run("import", "jsonl", "--data", texts, *words)
+    with h5py.File(own / "silo_0001.h5") as shard:
+        letters = [{*np.unique(shard[f"{split}/x"][:, 0])} for split in ("train", "test")]
+        groups = [{*shard[f"{split}/group"][:]} for split in ("train", "test")]
+    assert not letters[0] & letters[1]
+    assert len(letters[0] | letters[1]) == len(groups[0] | groups[1]) == 6
+
+
 def test_an_empty_file_of_a_silo_does_not_vanish(tmp_path, capsys):
     (folder := tmp_path / "texts").mkdir()
     for name, content in (("a", '{"text": "ab"}\n'), ("b", "\n"), ("c", '{"text": "ab"}\n')):
