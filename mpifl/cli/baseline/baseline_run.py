@@ -58,6 +58,7 @@ def baseline_command(
         return codes[0] or 1
     if not any(task.state == "done" for task in plan.alone.values()):
         raise InputError(f"{out}: no training of a silo alone came to its end; their log.txt say why")
+    screen.print("The models are compared on the test rows; with few rows this may take a minute.")
     found = compare_models(plan)
     screen.print(table(found))
     for line in (*found.remarks, *warnings_of(found), of_chance(found), verdict(found)):

@@ -157,6 +157,10 @@ def _adapted(model: Any, lora: Mapping[str, Any] | None, task: str) -> Any:
         raise InputError(
             f"[model] lora has no key '{unknown}'; {hint}peft takes {', '.join(USUAL)} and others"
         )
+    asked, names = lora.get("target_modules"), [f".{name}" for name, _ in model.named_modules()]
+    listed = [] if isinstance(asked, str | None) else [*asked]
+    if lacking := [one for one in listed if not any(name.endswith(f".{one}") for name in names)]:
+        raise _no_target(model, lacking)  # peft leaves some out in silence, if it finds others
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each rank would warn of settings that peft corrects by itself
         try:
@@ -164,10 +168,16 @@ def _adapted(model: Any, lora: Mapping[str, Any] | None, task: str) -> Any:
         except ValueError as error:
             if "target_modules" not in lora or "arget modules" not in str(error):
                 raise
-            linear = [name for name, part in model.named_modules() if type(part).__name__ in LINEAR]
-            there = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in linear))
-            what = f"[model] lora target_modules = {lora['target_modules']}: the model has none of that name"
-            raise InputError(f"{what}; its linear layers are {there}") from None
+            raise _no_target(model, lora["target_modules"]) from None
+
+
+def _no_target(model: Any, asked: Any) -> InputError:
+    """Return the error that a model lacks target modules."""
+    linear = [name for name, part in model.named_modules() if type(part).__name__ in LINEAR]
+    there = [*dict.fromkeys(name.rpartition(".")[2] for name in linear)]
+    text = f"a text is a pattern of whole names, write ['{asked}']; " if asked in there else ""
+    what = f"[model] lora target_modules = {asked}: the model has none of that name"
+    return InputError(f"{what}; {text}its linear layers are {', '.join(there)}")
 
 
 def _library(name: str) -> Any:

@@ -8,7 +8,8 @@ exchanges.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -47,15 +48,23 @@ def drawn(models: Sequence[RowFigures], seed: int, silo: int, groups: np.ndarray
     stream, rows = rng.numpy_stream(seed, "bootstrap over rows", silo), models[0].rows
     place = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
     many = int(place.max()) + 1
-    found, threads = np.empty((DRAWS, len(models))), torch.get_num_threads()
-    torch.set_num_threads(1)  # a draw takes a millisecond, of which several threads waste most
-    try:
+    found = np.empty((DRAWS, len(models)))
+    with _one_thread():
         for nth in range(DRAWS):
             counts = torch.from_numpy(np.bincount(stream.integers(0, many, many), minlength=many)[place])
             found[nth] = [one.value(counts) for one in models]
+    return found
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute by one thread: a figure of few rows takes a millisecond, which several threads waste."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
     finally:
         torch.set_num_threads(threads)
-    return found
 
 
 def by_exchanges(
@@ -87,9 +96,10 @@ def by_exchanges(
         return float(np.average(each, weights=weights))
 
     models = (np.zeros(ends[-1]), np.ones(ends[-1]))
-    found = stats.permutation_test(
-        models, difference, permutation_type="samples", n_resamples=EXCHANGES, random_state=stream
-    )
+    with _one_thread():
+        found = stats.permutation_test(
+            models, difference, permutation_type="samples", n_resamples=EXCHANGES, random_state=stream
+        )
     return float(found.pvalue)
 
 

@@ -77,14 +77,16 @@ class RowFigures:
         return _metric(self.task)
 
     @cached_property
-    def _nothing(self) -> Tensor | None:
-        return _flat(self._kept) if summable(self._kept) else None
+    def _nothing(self) -> dict[str, Tensor] | None:
+        if not summable(self._kept):
+            return None
+        return {name: state.detach().clone() for name, state in read_states(self._kept).items()}
 
     def _empty_metric(self) -> Metric:
         """Return the metric without any row."""
         if self._nothing is None:
             return _metric(self.task)
-        _put(self._kept, self._nothing)
+        write_states(self._kept, {name: state.clone() for name, state in self._nothing.items()})
         return self._kept
 
     @cached_property

@@ -277,8 +277,12 @@ WRONG = {
         "[model] lora has no key 'beta'; peft takes r, lora_alpha",
     ),
     "targets that there are not": (
-        {"lora": {"target_modules": ["query"]}},
+        {"lora": {"target_modules": ["c_attn", "query"]}},
         "[model] lora target_modules = ['query']: the model has none of that name; its linear layers are",
+    ),
+    "a target by a text": (
+        {"lora": {"target_modules": "c_attn"}},
+        "the model has none of that name; a text is a pattern of whole names, write ['c_attn']; its linear",
     ),
     "longer texts": ({}, "texts of 17 tokens are beyond the model's 16 positions; cut them by --length 16"),
 }
