@@ -38,6 +38,7 @@ MEANINGS = {
     "masks": "The folder with a mask of each image or volume, by the same names.",
     "min_lines": "The fewest lines of a role that is a silo; 2.",
     "missing": "What becomes of a row with a '?': level or drop.",
+    "one_silo": "All files of a folder are of one silo.",
     "ragged": "Fill nothing: sequences have unequal lengths.",
     "roles": "Take each speaking role for a silo; without, the text is one.",
     "scale": "What a model multiplies stored features by, as 1/255.",

@@ -24,7 +24,7 @@ def parse_options(name: str, read: Callable[..., Any], given: Sequence[str]) -> 
     for word in given:
         option, value = _parse(name, defaults, word)
         if option in parsed:
-            raise InputError(f"--option: {option}= is given twice; say it once")
+            raise InputError(f"--option: {option} is given twice; say it once")
         parsed[option] = value
     return parsed
 

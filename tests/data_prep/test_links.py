@@ -74,7 +74,7 @@ def test_a_link_to_nothing_where_a_sites_files_go_is_refused(tmp_path, kept, nam
     linked(tmp_path / "site" / name, tmp_path / "nothing")
     words = ("import", "npz", "--data", tmp_path / "in.npz", "--spec", tmp_path / "f", "--silo", 0)
     assert command(*words, "--out", tmp_path / "site") == 2
-    assert f"{name} exists" in capsys.readouterr().err
+    assert f"--silo 0: is taken, by {tmp_path / 'site' / name}" in capsys.readouterr().err
 
 
 def test_a_link_to_nothing_where_a_federation_goes_is_refused(tmp_path, kept, capsys):

@@ -312,7 +312,7 @@ def test_a_source_that_needs_data_says_so(source, tmp_path):
         (["alpha=much"], "alpha=much given; it must be a number"),
         (["silos=2.5"], "silos=2.5 given; it must be a whole number"),
         (["iid=perhaps"], "iid=perhaps given; it must be true or false"),
-        (["alpha=1", "alpha=2"], "alpha= is given twice; say it once"),
+        (["alpha=1", "alpha=2"], "alpha is given twice; say it once"),
         (["alpha=-1"], "alpha=-1.0 given; a variance is at least 0"),
         (["beta=nan"], "beta=nan given"),
         (["silos=0"], "silos=0 given"),
