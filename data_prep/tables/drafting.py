@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.tables.files import kind_of, parts_of, separated, spec_beside
-from data_prep.tables.guessing import Guess, classes_of, counted_classes, guessed, quoted
+from data_prep.tables.guessing import Guess, classes_of, counted_classes, guessed, quoted, unlike_levels
 from data_prep.tables.label import TAKES
 from data_prep.tables.persons import grouped, kept_whole, not_in_common, of_persons
 from data_prep.tables.site_specs import (
@@ -110,10 +110,9 @@ class Drafted(NamedTuple):
 def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = None) -> Drafted:
     """Return a spec for a table, CSV or Parquet by its ending, or one for the tables of several sites.
 
-    The kinds of columns are guessed from all rows: numbers, dates, or a few texts. Another column is left
-    out, in a comment, and told. Of several tables the columns that all have are taken, levels and classes are
-    stated, and statistics are those of all sites. A spec beside one of them says how that is read, and what
-    its columns are at all sites.
+    Columns are guessed from all rows: numbers, dates, or a few texts. Others are left out, and told. Of
+    several tables the columns that all have are taken, with levels and classes, and statistics of all sites.
+    A spec beside one of them says how that is read, and what its columns are at all sites.
 
     Args:
         tables: The table, or those of several sites.
@@ -148,7 +147,8 @@ def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = No
     others = {path: way for path, way in plain.items() if way != notation}
     told = [*_told([*guesses.values()], of_label), *_events(learned, tallies), *lacking]
     told += [*not_in_common(paths, specs, beside, group), *not_stated(features, own, tallies)]
-    told += [*kept_whole(guesses, group), *_marked(tallies), *read_by(beside)]
+    told += [*unlike_levels(guesses, learned.columns[:1], tallies, paths), *kept_whole(guesses, group)]
+    told += [*_marked(tallies), *read_by(beside)]
     told += _apart(others) if others else _written(tallies, notation) if not beside else []
     counts = counted_classes(tallies[learned.columns[0]], stated_classes(own)) if of_label else {}
     return Drafted(texts[notation], told, counts, {path: texts[way] for path, way in others.items()}, beside)

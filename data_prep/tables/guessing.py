@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from data_prep.tables.values import (
     FEW,
@@ -45,6 +46,10 @@ class Guess:
     line: str
     told: str = ""
     repeats: bool = False
+
+
+MOST_UNLIKE_LEVELS = 20
+"""The most levels of a column of which spellings are compared between tables."""
 
 
 def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
@@ -193,3 +198,23 @@ def _left_out(name: str, why: str) -> Guess:
 
 def _one_line(text: str) -> str:
     return " ".join(visible(text).split())
+
+
+def unlike_levels(
+    guesses: Mapping[str, Guess], label: Sequence[str], tallies: Mapping[str, Tally], tables: Sequence[Path]
+) -> list[str]:
+    """Say in which columns of levels or classes a table has no value in common with the others: sites may
+    spell the same ones in their own way."""
+    said = []
+    of_levels = (name for name, guess in guesses.items() if "categorical" in guess.line)
+    for name in (*of_levels, *label):
+        found = tallies[name]
+        each = found.texts_of_tables if len(found.texts) <= MOST_UNLIKE_LEVELS else []
+        others = [set().union(*each[:at], *each[at + 1 :]) for at in range(len(each))]
+        apart = [at for at, own in enumerate(each) if own and others[at] and not own & others[at]]
+        for at in apart[:1]:
+            own, rest = (", ".join(map(visible, sorted(of))) for of in (each[at], others[at]))
+            pair = f"[{quoted(min(others[at]))}, {quoted(min(each[at]))}]"
+            what = f"spellings: {name} of {tables[at].name} has {own}, and of the others {rest}"
+            said.append(f"{what}; write together what means the same, as {pair}")
+    return said

@@ -120,3 +120,18 @@ def test_ids_of_persons_that_tables_of_sites_call_otherwise_or_lack_are_told(tmp
     assert command("draft", *tables[:2], *asked) == 0
     assert "warning" not in capsys.readouterr().out
     assert read_spec(out).group == "patient_id"
+
+
+def test_spellings_that_one_site_alone_has_are_told(tmp_path, capsys):
+    """Levels 1 and 2 of a site beside F and M of the others would be four sexes."""
+    rows = {"north": "F M", "east": "M F", "south": "1 2"}
+    for name, sexes in rows.items():
+        labels = ("yes", "no") if name == "south" else ("1", "0")
+        lines = [f"{nth}.5,{sexes.split()[nth % 2]},{labels[nth % 3 > 0]}\n" for nth in range(60)]
+        (tmp_path / f"{name}.csv").write_text("age,sex,ill\n" + "".join(lines))
+    tables = [tmp_path / f"{name}.csv" for name in rows]
+    assert command("draft", *tables, "--label", "ill", "--out", tmp_path / "all.toml") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "spellings: sex of south.csv has 1, 2, and of the others F, M; write together what means" in told
+    assert "spellings: ill of south.csv has no, yes, and of the others 0, 1; " in told
+    assert "spellings: age" not in told

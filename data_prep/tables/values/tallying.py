@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -162,6 +163,7 @@ class Tally:
     _last: tuple[str, float] | None = None
     _seen: list[np.ndarray] = field(default_factory=list)
     _held: int = 0
+    _before: list[Counter[str]] = field(default_factory=list)
 
     @property
     def keys(self) -> np.ndarray:
@@ -190,9 +192,15 @@ class Tally:
         """Return how many different values there are, of whole numbers and texts."""
         return len(self.keys)
 
+    @property
+    def texts_of_tables(self) -> list[set[str]]:
+        """The values of each table, as far as `texts` has them."""
+        return [{*(after - before)} for before, after in pairwise([*self._before, self.texts])]
+
     def begin(self, notation: Notation) -> None:
         """Begin another table, whose rows may be numbered anew, and whose numbers are written in a way."""
         self.notation, self._last = notation, None
+        self._before.append(Counter(self.texts))
         if not self.settled:
             self.ways = Ways()
             self.each.append(self.ways)
