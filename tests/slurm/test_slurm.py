@@ -263,7 +263,8 @@ def test_slurm_is_asked_for_what_is_wished_and_an_edited_script_is_kept(slurm: S
 
 def test_a_run_whose_job_waits_is_not_submitted_again(slurm: Slurm) -> None:
     given = ("--sweep", "--ranks", "3", "--set")
-    job = slurm.submit("runs/waits", *given, "seed=1,2", "--time", "1-0")
+    later = ("--", "--begin=now+1hour")  # on a busy machine it would end before the next command begins
+    job = slurm.submit("runs/waits", *given, "seed=1,2", "--time", "1-0", *later)
     script = (slurm.yard / "runs/waits.sbatch").read_bytes()
     said = slurm.submit("runs/waits", *given, "seed=3,4", code=2)
     queued = rf"error: runs/waits\.sbatch: job {job} of it is (PENDING|RUNNING|CONFIGURING); let it end, or "
