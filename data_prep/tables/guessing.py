@@ -215,6 +215,6 @@ def unlike_levels(
         for at in apart[:1]:
             own, rest = (", ".join(map(visible, sorted(of))) for of in (each[at], others[at]))
             pair = f"[{quoted(min(others[at]))}, {quoted(min(each[at]))}]"
-            what = f"spellings: {name} of {tables[at].name} has {own}, and of the others {rest}"
+            what = f"spellings: {name} has {own} in {tables[at].name}, and {rest} in the others"
             said.append(f"{what}; write together what means the same, as {pair}")
     return said

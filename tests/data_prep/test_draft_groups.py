@@ -132,6 +132,6 @@ def test_spellings_that_one_site_alone_has_are_told(tmp_path, capsys):
     tables = [tmp_path / f"{name}.csv" for name in rows]
     assert command("draft", *tables, "--label", "ill", "--out", tmp_path / "all.toml") == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "spellings: sex of south.csv has 1, 2, and of the others F, M; write together what means" in told
-    assert "spellings: ill of south.csv has no, yes, and of the others 0, 1; " in told
+    assert "spellings: sex has 1, 2 in south.csv, and F, M in the others; write together what means" in told
+    assert "spellings: ill has no, yes in south.csv, and 0, 1 in the others; " in told
     assert "spellings: age" not in told

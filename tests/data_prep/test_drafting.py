@@ -462,7 +462,7 @@ def test_the_tables_of_several_sites_have_one_spec_with_all_their_levels(tmp_pat
         f"{tmp_path / 'both.toml'}: guessed from 2 tables; read it through before you partition",
         "left out: n, it numbers the rows, first '1' (line 2)",
         "left out: extra, not in a.csv",
-        "spellings: sex of a.csv has a0, a1, and of the others b0, b1; write together what means the same, "
+        "spellings: sex has a0, a1 in a.csv, and b0, b1 in the others; write together what means the same, "
         'as ["b0", "a0"]',
     ]
     spec = read_spec(tmp_path / "both.toml")

@@ -24,7 +24,7 @@ from mpifl.run.folder import number, why_lost
 MOST_LEFT_OUT, MOST_MINDED = 20, 3
 LOST_AGAIN = "lost again by the end"
 NO_FAULT = "No silo was left out of a round, and no rank was lost."
-ALL_ASKED = "All asked ones answered, and no rank was lost."
+ALL_ASKED = "All silos that were asked have answered, and no rank was lost."
 
 
 def verdict(
@@ -122,7 +122,7 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     each = ranked(told, summary.metric)
     alike = [name for name, value in each if value is None and one_class(told[name], held.get(name))]
     one = f"The rows of {NAMES.listed(alike, MOST_NAMED)} have one class, so {summary.metric.label} says"
-    one += " nothing of it. They count in figures of all rows, and not in the silos' mean, worst and best."
+    one += " nothing about them. They count in figures of all rows, not in the silos' mean, worst and best."
     found = [(name, value) for name, value in each if value is not None]
     if len(found) < 2:
         return one if alike and len(each) > 1 else ""

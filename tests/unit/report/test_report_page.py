@@ -202,7 +202,7 @@ def test_a_silo_of_one_class_has_words_in_place_of_a_score(tmp_path):
     words = " ".join(read(make_run(tmp_path, [record(1, **told)]))[1].titles())
     assert "b 75.00% 0.5000 c 100.00% 0.9000 a one class only one class only" in words
     assert "'one class only': the silo's rows have one class, so the score tells nothing." in words
-    assert "The rows of silo a have one class, so accuracy says nothing of it. They count in figures" in words
+    assert "The rows of silo a have one class, so accuracy says nothing about them. They count in" in words
     assert "The mean over silos, each counted once, is 87.50%. Silo b is the worst of 2 silos" in words
     assert "worst silo 75.00% silo b; the mean over silos is 87.50%" in words
     ended = record(1, final={**record(1, **told), "silo_accuracy_mean": 0.75})
