@@ -201,7 +201,7 @@ class Silo(Lent):
             return Loss(objective or self.objective)
         of_outputs = self.task.mean_loss if self.task.sees_outputs_alone else None
         weighted = None if self.task.why_no_mean() else self.task.weighted_objective
-        return Loss(self.objective, self._counted, of_outputs, weighted)
+        return Loss(self.objective, self._counted, of_outputs, self.task.loss_by_formula, weighted)
 
     @property
     def _divided(self) -> Counted | None:

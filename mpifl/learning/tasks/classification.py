@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar
 
+import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 from torch.nn import functional as F
@@ -15,6 +16,16 @@ from mpifl.learning.metrics import CLASSES
 from mpifl.learning.tasks.class_tasks import OfClasses
 from mpifl.learning.tasks.losses import cross_entropy, focal
 from mpifl.learning.tasks.task import Task
+
+_aten = torch.ops.aten
+_MEAN, _IGNORED = 1, -100
+"""How `F.cross_entropy` calls these: the mean over targets, and the target that counts for nothing."""
+
+
+@cache
+def _one(device: torch.device) -> Tensor:
+    """Return the gradient of a loss for itself."""
+    return torch.ones((), device=device)
 
 
 class Classification(OfClasses):
@@ -46,6 +57,16 @@ class Classification(OfClasses):
         """Return the mean loss. A plain cross entropy uses torch's own mean, since dividing the sum gives
         other bits."""
         return F.cross_entropy(outputs, y) if self.plain else super().mean_loss(outputs, y)
+
+    def loss_by_formula(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the mean loss and its gradient of a plain cross entropy of one target an example."""
+        if not self.plain or outputs.dim() != 2 or outputs.dtype != torch.float32:
+            return None
+        with torch.no_grad():
+            logs = _aten._log_softmax(outputs, 1, False)
+            loss, count = _aten.nll_loss_forward(logs, y, None, _MEAN, _IGNORED)
+            for_logs = _aten.nll_loss_backward(_one(loss.device), logs, y, None, _MEAN, _IGNORED, count)
+            return loss, _aten._log_softmax_backward_data(for_logs, logs, 1, logs.dtype)
 
     def weighted_objective(self, module: Any, x: Any, y: Tensor, weights: Tensor) -> Tensor:
         """Return the weighted sum of examples' losses; a plain cross entropy needs fewer operations."""

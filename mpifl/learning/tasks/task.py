@@ -73,6 +73,11 @@ class Task(BaseModel, ABC):
         """Return predictions and targets for the metrics; by default outputs and targets as they are."""
         return outputs, y
 
+    def loss_by_formula(self, outputs: Tensor, y: Any) -> tuple[Tensor, Tensor] | None:
+        """Return what `mean_loss` does and its gradient for the outputs, with autograd's bits; None without a
+        formula."""
+        return None
+
     def mean_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss of a batch, a scalar, which training minimises; 0 if nothing counts."""
         return mean(*self.loss(outputs, y))

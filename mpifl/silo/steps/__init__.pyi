@@ -42,6 +42,7 @@ from .step import (
 from .training import (
     Counted as Counted,
     Enough as Enough,
+    Formula as Formula,
     LocalRun as LocalRun,
     Loss as Loss,
     Method as Method,
@@ -49,6 +50,7 @@ from .training import (
     Step as Step,
     Training as Training,
     Trains as Trains,
+    without as without,
 )
 from .training_loop import (
     USUAL as USUAL,

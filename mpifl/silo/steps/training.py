@@ -24,10 +24,16 @@ Counted: TypeAlias = Callable[..., Summed]
 """(module, x, y) -> the sum of a batch's losses, and its divisor."""
 OfOutputs: TypeAlias = Callable[[Tensor, Any], Tensor]
 """(outputs, y) -> mean loss over the batch, a scalar tensor."""
+Formula: TypeAlias = Callable[[Tensor, Any], "tuple[Tensor, Tensor] | None"]
+"""(outputs, y) -> the batch's mean loss and its gradient for the outputs, with autograd's bits, or None."""
 Enough: TypeAlias = Callable[[int], bool]
 """(steps taken) -> whether the training ends there."""
 Kept: TypeAlias = tuple[Sequence[Tensor], int]
 """An optimizer's state, and the number of steps that it stands for."""
+
+
+def without(outputs: Tensor, y: Any) -> None:
+    """Return None: there is no formula for a loss."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +45,14 @@ class Loss:
         mean: `(module, x, y, *beside)` -> the mean over a batch.
         summed: The same loss as a sum, and the divisor.
         of_outputs: The same loss as a function of the model's outputs and the targets.
+        formula: The loss of outputs with its gradient.
         weighted: `(module, x, y, *beside, weights)` -> the sum over a batch, each example times its weight.
     """
 
     mean: Objective
     summed: Counted | None = None
     of_outputs: OfOutputs | None = None
+    formula: Formula = without
     weighted: Callable[..., Tensor] | None = None
 
 

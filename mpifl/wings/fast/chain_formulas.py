@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from mpifl.common.machine import debugging
 from mpifl.silo.parameters import FlatModel, backward, scalar
-from mpifl.silo.steps import Batch, OfOutputs
+from mpifl.silo.steps import Batch, Formula, OfOutputs, without
 
 _aten = torch.ops.aten
 ALIGNED = 16
@@ -69,15 +69,26 @@ class Chain:
         front: Modules before the chain, whose result is a matrix for each batch; mostly empty.
         links: The layers of the chain, in their order.
         loss: (outputs, y) -> mean loss over the batch.
+        formula: The loss and its gradient for the outputs.
     """
 
     def __init__(
-        self, model: FlatModel, front: Sequence[nn.Module], links: Sequence[Link], loss: OfOutputs
+        self,
+        model: FlatModel,
+        front: Sequence[nn.Module],
+        links: Sequence[Link],
+        loss: OfOutputs,
+        formula: Formula = without,
     ) -> None:
-        self.front, self._links, self._loss = front, links, loss
+        self.front, self._links, self._loss, self._formula = front, links, loss, formula
         self._parameters = tuple(model.parameters)
         self._one = torch.ones((), device=model.device)
         self._learning = [place for place, link in enumerate(links) if link.learn]
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The layers, the first one first."""
+        return [link.layer for link in self._links]
 
     @property
     def learning(self) -> list[nn.Module]:
@@ -105,7 +116,7 @@ class Chain:
             passed = self._forward(x)
             if any(passed[place].dim() != 2 for place in self._learning):
                 return None
-            loss, g = self._at_outputs(passed[-1], batch[1], times)
+            loss, g = self.at_outputs(passed[-1], batch[1], times)
             for place in range(len(self._links) - 1, last - 1, -1):
                 link, a = self._links[place], passed[place]
                 if link.learn:
@@ -121,8 +132,10 @@ class Chain:
             passed.append(link.forward(passed[-1]))
         return passed
 
-    def _at_outputs(self, outputs: Tensor, y: Any, times: float) -> tuple[Tensor, Tensor]:
+    def at_outputs(self, outputs: Tensor, y: Any, times: float = 1.0) -> tuple[Tensor, Tensor]:
         """Return the loss, and the gradient of `times` the loss for the outputs."""
+        if times == 1 and (found := self._formula(outputs, y)):
+            return found
         leaf = outputs.detach().requires_grad_()
         with torch.enable_grad():
             loss = scalar(self._loss(leaf.clone(), y))  # a loss may change its input in place
@@ -131,11 +144,14 @@ class Chain:
         return loss.detach(), torch.zeros_like(leaf) if g is None else g
 
 
-def chain(model: FlatModel, loss: OfOutputs, *, with_front: bool = False) -> Chain | None:
+def chain(
+    model: FlatModel, loss: OfOutputs, formula: Formula = without, *, with_front: bool = False
+) -> Chain | None:
     """Return a model as a chain of known and trained layers; None if it is not such a chain.
 
     Args:
         loss: (outputs, y) -> mean loss over the batch.
+        formula: The loss and its gradient for the outputs.
         with_front: Whether other modules may come before. The chain then begins by flattening their output.
     """
     front, layers = _cut(_layers(model.module))
@@ -147,7 +163,7 @@ def chain(model: FlatModel, loss: OfOutputs, *, with_front: bool = False) -> Cha
     # not a chain if a parameter is frozen, shared, used twice, or outside of all layers
     if not own or sorted([*own, *before]) != sorted(places):
         return None
-    return Chain(model, front, [_KNOWN[type(layer)](layer, places) for layer in layers], loss)
+    return Chain(model, front, [_KNOWN[type(layer)](layer, places) for layer in layers], loss, formula)
 
 
 def _layers(module: nn.Module) -> list[nn.Module]:

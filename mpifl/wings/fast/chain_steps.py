@@ -29,6 +29,7 @@ from mpifl.silo.steps import (
 )
 from mpifl.wings.fast import product
 from mpifl.wings.fast.chain_formulas import Chain, LayerGradient, chain
+from mpifl.wings.fast.dense_passes import passes_of
 
 SMALLEST = 1 << 18
 """The least number of weights for which one product is faster: a megabyte, more than a core's cache."""
@@ -39,15 +40,21 @@ class ByChain:
 
     def __init__(self, t: Training, chain: Chain) -> None:
         self._model, self._chain, self._autograd = t.model, chain, by_autograd(t)
+        self._passes = passes_of(t.model, chain)
         self.total = self._autograd.total
 
     def __call__(self, batches: Sequence[Batch]) -> Found | None:
         """Return the gradient; it is flat if formulas have computed it."""
         [batch] = batches
+        if self._passes and (loss := self._passes.loss(batch)) is not None:
+            self.total.add_(loss, alpha=rows(batch[1]))
+            return self._model.grad
         if (found := self._chain.taken(batch)) is None:
             return self._autograd(batches)
         for link, a, g in found.parts:
             link.learn(g, a)  # type: ignore[misc]
+        if self._passes:
+            self._passes.see(batch, found.loss)
         self.total.add_(found.loss, alpha=rows(batch[1]))
         return self._model.grad
 
@@ -175,7 +182,7 @@ def by_formulas(t: Training) -> Step | None:
     """Return the step by formulas if the model is a chain in float32 with a loss of outputs; else None."""
     if t.loss.of_outputs is None or not t.settings.full or t.settings.accumulate_batches > 1:
         return None
-    if (found := chain(t.model, t.loss.of_outputs, with_front=is_plain(t))) is None:
+    if (found := chain(t.model, t.loss.of_outputs, t.loss.formula, with_front=is_plain(t))) is None:
         return None
     if is_plain(t) and large_of(found):
         return ChainStep(t, found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -14,14 +16,16 @@ from unit.builders import batches, cross_entropy, make_silo, stream, training
 from mpifl.learning.models import Classifier
 from mpifl.learning.models.perceptrons import two_nn
 from mpifl.learning.tasks import CLASSIFICATION, Classification
+from mpifl.silo import steps
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.step import OptimizerStep
 from mpifl.silo.steps.training import LocalRun
-from mpifl.wings.fast import chain_steps, quickly as train
+from mpifl.wings.fast import chain_steps, dense_passes, quickly as train
 from mpifl.wings.fast.chain_formulas import Chain, chain
 from mpifl.wings.fast.chain_steps import ByChain, ChainStep, by_formulas
+from mpifl.wings.fast.dense_passes import DensePasses
 
 
 class Doubled(nn.Linear):
@@ -138,13 +142,33 @@ class Weighted(nn.Sequential):
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many layers each gradient was taken through."""
     counted: list[int] = []
-    real = Chain._at_outputs
+    real = Chain.at_outputs
 
     def noted(self: Any, outputs: Tensor, *given: Any) -> Any:
         counted.append(len(self._links))
         return real(self, outputs, *given)
 
-    monkeypatch.setattr(Chain, "_at_outputs", noted)
+    monkeypatch.setattr(Chain, "at_outputs", noted)
+    monkeypatch.setattr(chain_steps, "passes_of", lambda model, chain: None)
+    return counted
+
+
+@pytest.fixture
+def passed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of examples of the batches that C took, on one thread."""
+    if dense_passes.compiled() is None:
+        pytest.skip("no C compiler, or another BLAS")
+    counted: list[int] = []
+    real = DensePasses.loss
+
+    def noted(self: Any, batch: Any) -> Any:
+        if (loss := real(self, batch)) is not None:
+            counted.append(len(batch[0]))
+        return loss
+
+    monkeypatch.setattr(DensePasses, "loss", noted)
+    monkeypatch.setattr(dense_passes, "_ALIKE", {})
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     return counted
 
 
@@ -153,6 +177,7 @@ def trained(
     of_outputs: Any = F.cross_entropy,
     correct: Any = None,
     objective: Any = cross_entropy,
+    forms: dict[str, Any] | None = None,
     **settings: Any,
 ) -> LocalRun:
     model = FlatModel(module)
@@ -160,7 +185,7 @@ def trained(
     local = LocalTraining(**{"lr": 0.1, "batch_size": 5, "epochs": 2, **settings})
     given = correct and correct(len(start))
     asked = model, batches(23), start, local, stream(0), objective, given
-    run = train(training(*asked, forms={"of_outputs": of_outputs}))
+    run = train(training(*asked, forms=forms or {"of_outputs": of_outputs}))
     assert (run.end - start).abs().max() > 0.001
     return run
 
@@ -180,6 +205,51 @@ def test_the_bits_are_pytorchs(
     assert len(taken) == 10
     assert the_same(by_formulas, trained(module(), None, **settings))
     assert len(taken) == 10
+
+
+IN_C = {"2nn", "one layer", "nested", "no bias", "in place"}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize(
+    "formula", [steps.without, CLASSIFICATION.loss_by_formula], ids=["autograd", "formula"]
+)
+def test_passes_in_c_have_pytorchs_bits(passed: list[int], name: str, formula: Any) -> None:
+    """The first batch of each size is taken by PyTorch, too; epochs have batches of 5 and 3."""
+    forms = {"of_outputs": F.cross_entropy, "formula": formula}
+    with_c = trained(CHAINS[name](), forms=forms)
+    assert passed == ([5, 5, 5, 5, 5, 5, 5, 3] if name in IN_C else [])
+    assert the_same(with_c, trained(CHAINS[name](), None))
+
+
+@pytest.mark.parametrize("sizes", [(784, 200, 200, 10), (13, 1, 2), (31, 17, 33, 5)], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 10, 16, 17, 64, 300])
+def test_gradients_of_drawn_batches_have_pytorchs_bits(passed: list[int], sizes: Any, n: int) -> None:
+    torch.manual_seed(n)
+    dense = [layer for a, b in itertools.pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
+    model = FlatModel(nn.Sequential(*dense[:-1]))
+    t = training(model, batches(5), None, LocalTraining())
+    way = chain(model, F.cross_entropy, CLASSIFICATION.loss_by_formula)
+    by = ByChain(t, way)
+    x, y = torch.randn(n, sizes[0]), torch.randint(sizes[-1], (n,))
+    first, again = (by([(x, y)]).clone() for _ in range(2))
+    assert passed == [n]
+    loss = F.cross_entropy(model.module(x), y)
+    assert torch.equal(first, again)
+    assert torch.equal(again, model.flatten(model.gradients(loss)))
+    assert by.total == 2 * n * loss.detach()
+
+
+def test_passes_that_round_otherwise_are_not_used(passed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, backward, product = dense_passes.compiled()
+
+    def backward_and_more(*given: Any) -> None:
+        backward(*given)
+        ctypes.c_float.from_address(given[4]).value += 1e-3
+
+    monkeypatch.setattr(dense_passes, "compiled", lambda: (forward, backward_and_more, product))
+    assert the_same(trained(CHAINS["2nn"]()), trained(CHAINS["2nn"](), None))
+    assert not passed
 
 
 @pytest.mark.parametrize(
