@@ -64,8 +64,9 @@ class Classification(OfClasses):
             return None
         with torch.no_grad():
             logs = _aten._log_softmax(outputs, 1, False)
-            loss, count = _aten.nll_loss_forward(logs, y, None, _MEAN, _IGNORED)
-            for_logs = _aten.nll_loss_backward(_one(loss.device), logs, y, None, _MEAN, _IGNORED, count)
+            kind = None, _MEAN, _IGNORED
+            loss, count = _aten.nll_loss_forward(logs, y, *kind)
+            for_logs = _aten.nll_loss_backward(_one(loss.device), logs, y, *kind, count)
             return loss, _aten._log_softmax_backward_data(for_logs, logs, 1, logs.dtype)
 
     def weighted_objective(self, module: Any, x: Any, y: Tensor, weights: Tensor) -> Tensor:

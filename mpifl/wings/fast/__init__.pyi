@@ -1,12 +1,11 @@
 from . import (
-    chain_steps as chain_steps,
     codegen as codegen,
     compiled as compiled,
     cuda_graphs as cuda_graphs,
     stacked_training as stacked_training,
     stacked_worker as stacked_worker,
 )
-from .chain_formulas import (
+from .chains import (
     chain as chain,
 )
 from .fast_wing import (

@@ -11,7 +11,7 @@ from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import Worker, WorkerContext
 from mpifl.silo.steps import USUAL, LocalRun, Method, Step, Training, Trains, train
 from mpifl.training import Wing
-from mpifl.wings.fast.chain_steps import ChainStep, by_formulas
+from mpifl.wings.fast.chains import ChainStep, by_formulas
 from mpifl.wings.fast.compiled import tell
 from mpifl.wings.fast.stacked_worker import Batching
 from mpifl.wings.fast.traced import Traced

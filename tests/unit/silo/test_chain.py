@@ -22,10 +22,11 @@ from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.step import OptimizerStep
 from mpifl.silo.steps.training import LocalRun
-from mpifl.wings.fast import chain_steps, dense_passes, quickly as train
-from mpifl.wings.fast.chain_formulas import Chain, chain
-from mpifl.wings.fast.chain_steps import ByChain, ChainStep, by_formulas
-from mpifl.wings.fast.dense_passes import DensePasses
+from mpifl.wings.fast import quickly as train
+from mpifl.wings.fast.chains import chain_steps, dense_passes
+from mpifl.wings.fast.chains.chain_formulas import Chain, chain
+from mpifl.wings.fast.chains.chain_steps import ByChain, ChainStep, by_formulas
+from mpifl.wings.fast.chains.dense_passes import DensePasses
 
 
 class Doubled(nn.Linear):

@@ -17,8 +17,9 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.training import LocalRun
-from mpifl.wings.fast import chain_steps, compiled, product, quickly as train
-from mpifl.wings.fast.chain_steps import ChainStep
+from mpifl.wings.fast import compiled, quickly as train
+from mpifl.wings.fast.chains import chain_steps, product
+from mpifl.wings.fast.chains.chain_steps import ChainStep
 
 Factory = Callable[[], nn.Module]
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mpifl.common.machine import native
 from mpifl.silo.parameters import FlatModel
 from mpifl.silo.steps import Batch
-from mpifl.wings.fast.chain_formulas import ALIGNED, Chain
+from mpifl.wings.fast.chains.chain_formulas import ALIGNED, Chain
 
 SOURCE = Path(__file__).with_name("dense_passes.c")
 PRODUCTS = "SGEMM", "sgemm_"
@@ -43,7 +43,7 @@ class Dense(NamedTuple):
     relu: bool = False
 
 
-class Memory(NamedTuple):
+class OfBatch(NamedTuple):
     """What the passes over batches of one size write to.
 
     Attributes:
@@ -81,7 +81,7 @@ class DensePasses:
         self._model, self._layers, self._flattens, self._at_outputs = model, layers, flattens, at_outputs
         self._trained, self._grad = model.parameters[0], model.grad
         self._biases = [self._grad[at.bias : at.bias + at.outputs] if at.bias >= 0 else None for at in layers]
-        self._compiled, self._memory = passes, dict[int, Memory]()
+        self._compiled, self._memory = passes, dict[int, OfBatch]()
 
     def loss(self, batch: Batch) -> Tensor | None:
         """Return the mean loss of a batch, and write its gradient into the model's; None if PyTorch has to do
@@ -154,7 +154,7 @@ def _places(model: FlatModel) -> dict[int, int]:
     return places
 
 
-def _memory(n: int, layers: Sequence[Dense], grad: Tensor) -> Memory:
+def _memory(n: int, layers: Sequence[Dense], grad: Tensor) -> OfBatch:
     z = [torch.empty(n, at.outputs) for at in layers]
     g = [torch.empty(n, at.inputs) for at in layers[1:]]
     aligned = [(grad.data_ptr() + 4 * at.weight) % ALIGNED == 0 for at in layers]
@@ -165,7 +165,7 @@ def _memory(n: int, layers: Sequence[Dense], grad: Tensor) -> Memory:
     for at, *own in zip(layers, z, [None, *g], products, strict=True):
         table += [at.inputs, at.outputs, at.relu, at.weight, at.bias]
         table += [0 if one is None else one.data_ptr() for one in own]
-    return Memory((ctypes.c_int64 * len(table))(*table), z, g, products)
+    return OfBatch((ctypes.c_int64 * len(table))(*table), z, g, products)
 
 
 @functools.cache

@@ -27,9 +27,9 @@ from mpifl.silo.steps import (
     by_autograd,
     is_plain,
 )
-from mpifl.wings.fast import product
-from mpifl.wings.fast.chain_formulas import Chain, LayerGradient, chain
-from mpifl.wings.fast.dense_passes import passes_of
+from mpifl.wings.fast.chains import product
+from mpifl.wings.fast.chains.chain_formulas import Chain, LayerGradient, chain
+from mpifl.wings.fast.chains.dense_passes import passes_of
 
 SMALLEST = 1 << 18
 """The least number of weights for which one product is faster: a megabyte, more than a core's cache."""
