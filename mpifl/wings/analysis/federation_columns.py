@@ -79,7 +79,7 @@ class FederationColumns:
             raise InputError(f"[algorithm] name = 'tableone': {what}; use shards with fewer")
         table = [f"x{nth}" for nth in range(x.shape[0])] if len(x.shape) == 1 else []
         features = [*((table and spec.feature_names) or table or ["x"])]
-        groups, classes = _levels(features), spec.classes or 0
+        groups, classes = levels_of(features), spec.classes or 0
         label = str(_table(_encoded(spec).get("label")).get("column", OUTCOME))
         names = (f"{OUTCOME} " * nth + label for nth in range(len(groups) + 1))
         label = next(name for name in names if name not in groups)  # a category of features keeps its name
@@ -119,8 +119,8 @@ def _values(y: Targets | None, label: str) -> list[str]:
     return [*(y.names or [f"{label} {nth}" for nth in range(y.shape[0])])]
 
 
-def _levels(names: Sequence[str]) -> dict[str, Mapping[int, str]]:
-    """Return the columns `variable=level` of each variable."""
+def levels_of(names: Sequence[str]) -> dict[str, Mapping[int, str]]:
+    """Return the columns `variable=level` of each variable, and their levels."""
     found: dict[str, dict[int, str]] = {}
     for nth, name in enumerate(names):
         variable, is_level, level = name.partition("=")
