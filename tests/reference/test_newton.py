@@ -38,6 +38,7 @@ def job(name: str, shards: str, **tables: Any) -> dict[str, Any]:
     return {"name": name, "shards": shards, "seed": 11, "rounds": 8, **usual, **tables}
 
 
+Names = tuple[str, ...]
 RIDGE = {"name": "newton", "ridge": 2.0}
 DAMPED = {"name": "newton", "damping": 1.0}
 VALUES = {"task": {"name": "regression"}, "rounds": 3}
@@ -68,7 +69,7 @@ def design(x: np.ndarray) -> np.ndarray:
 
 
 def write(
-    folder: Path, silos: list[tuple[np.ndarray, np.ndarray]], kind: str, names: tuple[str, ...] = ()
+    folder: Path, silos: list[tuple[np.ndarray, np.ndarray]], kind: str, names: Names = ()
 ) -> None:
     """Write a folder of shards."""
     folder.mkdir()
@@ -79,12 +80,13 @@ def write(
         write_shard(folder / f"{k}.h5", {"train": silo}, silo=k, name=f"silo {k}", **of)
         for k, silo in enumerate(silos)
     ]
+    standardised = {"age": {"mean": 40.0, "deviation": 12.5}}
     told = {
         "format_version": 1 + (kind == "values"),
         "name": "rows",
         "seed": 0,
         "scheme": {"name": "cut"},
-        "source": {},
+        "source": {"encoding": {"kind": "table", "digest": "", "spec": {"features": standardised}}},
         "silos": entries,
     }
     FederationSpec(**told, **of, feature_names=names or None).write(folder)
@@ -261,8 +263,11 @@ def test_levels_are_compared_with_the_first_and_never_with_what_is_missing(
     assert rows["cp=a"] == {"name": "cp=a", "left_out": True, "reference": True}
     assert {name for name, row in rows.items() if row.get("against") == "cp=a"} == {"cp=b", "cp=missing"}
     show_coefficients(tmp_path / "one", tmp_path / "table.csv")
-    assert "other levels of a category are compared with: cp=a" in capsys.readouterr().out
-    assert (tmp_path / "table.csv").read_text().splitlines()[-1].endswith(",cp=a")
+    printed = capsys.readouterr().out
+    assert "other levels of a category are compared with: cp=a" in printed
+    assert "per deviation of the column, as the shards have it: age 12.5" in printed
+    table = (tmp_path / "table.csv").read_text().splitlines()
+    assert [table[2].endswith(",,12.5"), table[-1].endswith(",cp=a,")] == [True, True]
 
 
 def one(
@@ -270,7 +275,7 @@ def one(
     y: np.ndarray,
     tmp_path: Path,
     kind: str = "yes",
-    names: tuple[str, ...] = (),
+    names: Names = (),
     **tables: Any,
 ) -> Any:
     """Train on rows in one silo; return what the command did, and the run."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl.common import InputError
 from mpifl.data import Features, Targets
-from mpifl.data.shards import FederationSpec, encoding_of
+from mpifl.data.shards import AnySpec, FederationSpec, encoding_of
 from mpifl.silo import Silo
 from mpifl.wings.analysis import exact_products as exact
 
@@ -89,7 +89,7 @@ class FederationColumns:
             outcome = [f"{label}={name}" for name in called]
         else:
             outcome = _values(y, label)
-        units, filled = _told(spec, features)
+        units, filled = told_of(spec, features)
         return cls([*features, *outcome], len(features), groups, units, filled, classes)
 
     def unit(self, column: int) -> Unit:
@@ -129,7 +129,7 @@ def levels_of(names: Sequence[str]) -> dict[str, Mapping[int, str]]:
     return {**found}
 
 
-def _told(spec: FederationSpec, names: Sequence[str]) -> tuple[dict[int, Unit], dict[int, int]]:
+def told_of(spec: AnySpec, names: Sequence[str]) -> tuple[dict[int, Unit], dict[int, int]]:
     """Return what the shards tell of how they were made: units of standardised columns, and filled gaps."""
     columns = _encoded(spec).get("features")
     gaps = _table(spec.source.get("filled")).get("columns")
@@ -143,7 +143,7 @@ def _told(spec: FederationSpec, names: Sequence[str]) -> tuple[dict[int, Unit], 
     return units, filled
 
 
-def _encoded(spec: FederationSpec) -> Mapping[str, Any]:
+def _encoded(spec: AnySpec) -> Mapping[str, Any]:
     """Return the spec of a table by which the shards were made; {} where they do not tell it."""
     return _table(_table(encoding_of(spec.source)).get("spec"))
 

@@ -17,7 +17,7 @@ from mpifl.silo import Silo
 from mpifl.wings.analysis import exact_products as exact
 from mpifl.wings.analysis.coefficients import Fit, compared_with, independent, inverted
 from mpifl.wings.analysis.families import FAMILIES, Family
-from mpifl.wings.analysis.federation_columns import levels_of
+from mpifl.wings.analysis.federation_columns import levels_of, told_of
 from mpifl.wings.analysis.score_sums import RowSums, ScoreSums
 from mpifl.wings.analysis.whole_sums import WholeSums
 from mpifl.wire import Update, summed
@@ -50,12 +50,16 @@ class Newton(WholeSums):
     """A number that is added to the diagonal of the information: shorter steps to the same solution."""
 
     _names: tuple[str, ...] = PrivateAttr(())
+    _deviations: dict[int, float] = PrivateAttr({})
+    """By column: the deviation that is its unit, where the shards standardised it."""
 
     def for_federation(self, spec: AnySpec) -> Newton:
         """Return the algorithm with the names of the federation's columns."""
         found = super().for_federation(spec)
         assert isinstance(found, Newton)
         found._names = (INTERCEPT, *(spec.feature_names or ()))
+        units, _ = told_of(spec, found._names)
+        found._deviations = {nth: unit.deviation for nth, unit in units.items()}
         return found
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
@@ -193,7 +197,9 @@ class Newton(WholeSums):
         """Return the table of coefficients."""
         if (fit := self.fit(server)) is None:
             return {}
-        told = {"coefficients": fit.table(), "rows": fit.rows}
+        told: dict[str, Any] = {"coefficients": fit.table(), "rows": fit.rows}
+        for nth, deviation in self._deviations.items():
+            told["coefficients"][nth]["deviation"] = deviation
         return told | ({"ridge": self.ridge} if self.ridge else {})
 
     def measure(self, silo: Silo) -> Update:
