@@ -61,13 +61,13 @@ class Fit:
         free = self.rows - self.parameters
         of = stats.norm() if self.family.fixed_dispersion else stats.t(free)
         wide = float(of.ppf((1 + LEVEL) / 2))
-        found = []
+        found, row = [], dict[str, Any]()
         for nth, (name, estimate, error) in enumerate(
             zip(self.names, self.estimates.tolist(), self.errors.tolist(), strict=True)
         ):
             if not math.isfinite(error):
-                compared = {"reference": True} if nth in self.against.values() else {}
-                found.append({"name": name, "left_out": True, **compared})
+                row = {"name": name, "left_out": True}
+                found.append(row | ({"reference": True} if nth in self.against.values() else {}))
                 continue
             statistic = estimate / error if error else math.inf
             row = {"name": name, "estimate": estimate, "error": error, "statistic": statistic}
@@ -96,8 +96,8 @@ def independent(information: Tensor, levels: Sequence[Sequence[int]] = ()) -> Te
         levels: The columns of each variable's levels, in the order of the levels.
     """
     order = torch.arange(len(information))
-    for places in levels:
-        order[list(places)] = torch.tensor(places[::-1])
+    for one in levels:
+        order[list(one)] = torch.tensor(one[::-1])
     scale = information.diag().sqrt()
     unit = information / torch.outer(scale, scale).clamp(min=torch.finfo(torch.float64).tiny)
     unit, taken = unit[order][:, order], scale[order] > 0
