@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mpifl.cli import completing
 from mpifl.common import InputError
+
+if TYPE_CHECKING:
+    from mpifl.report.judging import Which
 
 
 def _shipped(given: Path) -> Path:
@@ -46,6 +49,9 @@ Last = Annotated[
     bool, typer.Option("--last", help="Take the model of the last round, where the run's is of its best one.")
 ]
 
+_OF_SILO = typer.Option("--silo", metavar="NAME", help="Take the model of its own that this silo has.")
+OfSilo = Annotated[str | None, _OF_SILO]
+
 _INITIAL = typer.Option("--initial", help="Take the model that the training began with.")
 Initial = Annotated[bool, _INITIAL]
 
@@ -82,10 +88,15 @@ def write_text(option: str, path: Path, text: str) -> None:
         raise InputError(f"{option} {path}: cannot be written ({error.strerror})") from None
 
 
-def which_model(last: bool, initial: bool) -> bool | Literal["initial"]:
-    """Return which model of a run --last or --initial asks for."""
-    if last and initial:
-        raise InputError("--initial: --last is given, too; leave one out")
+def which_model(last: bool, initial: bool, silo: str | None = None) -> "Which":
+    """Return which model of a run --last, --initial or --silo asks for."""
+    given = {"--initial": initial, "--last": last, "--silo": silo is not None}
+    if len(named := [option for option, is_given in given.items() if is_given]) > 1:
+        raise InputError(f"{named[0]}: {named[1]} is given, too; leave one out")
+    if silo is not None:
+        from mpifl.report import judging
+
+        return judging.OfSilo(silo)
     return "initial" if initial else last
 
 

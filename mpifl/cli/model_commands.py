@@ -18,6 +18,7 @@ from mpifl.cli.command_options import (
     NewSplit,
     NewTable,
     NewTexts,
+    OfSilo,
     Overlay,
     Ranks,
     Run,
@@ -50,6 +51,7 @@ def evaluate(
     ] = None,
     last: Last = False,
     initial: Initial = False,
+    silo: OfSilo = None,
     force: Force = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
     ranks: Ranks = None,
@@ -61,6 +63,7 @@ def evaluate(
     split_over, transport = _asked(run, ranks)
     if split_over:
         assert transport is not None
+        _check_no_silo(silo)
         _refuse_for_parties(silos, data, initial=initial)
         with imports.gc_frozen():
             from mpifl.cli.job_tools import evaluate_together
@@ -69,7 +72,7 @@ def evaluate(
             evaluate_together(run, transport, trust, json, split or "test")
         return
     _check_whose(silos, data, split)
-    which = which_model(last, initial)
+    which = which_model(last, initial, silo)
     if transport is not None and not transport.is_server:
         return
     with imports.gc_frozen():
@@ -117,6 +120,7 @@ def predict(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The table: .parquet, .csv or .npz.")],
     split: NewSplit = None,
     last: Last = False,
+    silo: OfSilo = None,
     force: Force = False,
     trust: Trust = [],  # noqa: B006
     ranks: Ranks = None,
@@ -132,19 +136,27 @@ def predict(
     split_over, transport = _asked(run, ranks)
     if split_over:
         assert transport is not None
+        _check_no_silo(silo)
         _predict_together(run, data, out, transport, trust, split=split, masks=masks)
     elif transport is None or transport.is_server:
         with imports.gc_frozen():
             from mpifl.cli.job_tools import Predicting
             from mpifl.report.judging import MaskFiles, predict_run
 
+        which = which_model(last, initial=False, silo=silo)
         files = None if masks is None else MaskFiles(masks, over=overlay)
         if data is not None:
-            predict_run(run, data, out, trust, last, split, force=force, masks=files)
+            predict_run(run, data, out, trust, which, split, force=force, masks=files)
         else:
-            _predict_new(Predicting(run, out, trust, last, files), table, images, texts, spec, tokenizer)
+            _predict_new(Predicting(run, out, trust, which, files), table, images, texts, spec, tokenizer)
         if files is not None:
             typer.echo(f"masks: {masks}, {files.count:,} files")
+
+
+def _check_no_silo(silo: str | None) -> None:
+    """Refuse the model of a silo of a split network."""
+    if silo is not None:
+        raise InputError(f"--silo {silo}: each party of a split network has a part of one model; leave it out")
 
 
 def _predict_together(

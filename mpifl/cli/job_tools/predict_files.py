@@ -13,7 +13,7 @@ import numpy as np
 from mpifl.common import InputError, one_line
 from mpifl.data import Array
 from mpifl.data.shards import FederationSpec, Provenance, by_path, encoding_of
-from mpifl.report.judging import MaskFiles, check_asked, learned_from, predict_pieces
+from mpifl.report.judging import MaskFiles, Which, check_asked, learned_from, predict_pieces
 
 Pieces = Iterator[tuple[Array, Provenance]]
 MADE_BY = {
@@ -32,14 +32,14 @@ class Predicting:
         run: The run folder.
         out: The file, `.parquet`, `.csv` or `.npz`.
         trusted: The plug-ins that the run's job may import.
-        last: Take the model of the last round.
+        last: Take the model of the last round, or a silo's own.
         masks: Takes the predicted masks of images.
     """
 
     run: Path
     out: Path
     trusted: Collection[str] = ()
-    last: bool = False
+    last: Which = False
     masks: MaskFiles | None = None
 
     def learned(self) -> FederationSpec:

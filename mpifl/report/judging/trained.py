@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from torch import nn
 
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, check_there, written_after
+from mpifl.common import InputError, check_there, choices, sha256_of, written_after
 from mpifl.data.batches import Batches
 from mpifl.data.shards import FederationSpec, Split
 from mpifl.learning import models
 from mpifl.learning.tasks import Task
 from mpifl.report.judging import weights_told
 from mpifl.report.runs import A_RUN, read_run, read_shards
-from mpifl.run.folder import describe, load_final, number, read_environment, read_metrics, round_of, same_data
+from mpifl.run.folder import (
+    MADE_WITH,
+    describe,
+    load_final,
+    metadata_of,
+    number,
+    read_environment,
+    read_metrics,
+    round_of,
+    same_data,
+)
 from mpifl.run.job import Job, read_kept
 from mpifl.silo import Score, evaluate
 from mpifl.silo.parameters import FlatModel
@@ -32,9 +43,17 @@ WHICH = {
     "best": "the best so far; the run has not come to its end",
 }
 """What the models of a run's files are, where the files tell their rounds."""
-Which: TypeAlias = bool | Literal["initial"]
-"""Which of a run's models is asked for: the run's own (False), that of the last round (True), or the one that
-the training began with."""
+
+
+class OfSilo(NamedTuple):
+    """The model of its own that a silo of this name has at the end."""
+
+    name: str
+
+
+Which: TypeAlias = bool | Literal["initial"] | OfSilo
+"""Which of a run's models is asked for: the run's own (False), that of the last round (True), the one that
+the training began with, or a silo's own."""
 NAMED = 3
 """Personal parameters that a line names: FedBN leaves hundreds."""
 
@@ -141,12 +160,15 @@ def module_of(run: Path, job: Job, spec: FederationSpec, last: Which = False) ->
     algorithm, table = job.build_algorithm().for_federation(spec), job.model
     task, width = algorithm.task, algorithm.task.width(spec)
     module = models.build(table.name, table.arguments, spec.features, width, seed=job.seed, task=task)
+    if isinstance(last, OfSilo):
+        load_final(module, job.model, path, run)
+        return module
     if personal := sorted(algorithm.personal_names(module)):
         more = f" and {len(personal) - NAMED:,} more parameters" if len(personal) > NAMED else ""
         whose = f"{job.algorithm['name']} leaves {', '.join(personal[:NAMED])}{more} at the silos"
         scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"
         where = f"in personal/{run.name} of its site's folder" if job.secure else "in personal/"
-        raise InputError(f"{run}: {whose}, which have a model each, {where}; {scores}")
+        raise InputError(f"{run}: {whose}, which have a model each, {where}; name a --silo; {scores}")
     load_final(module, job.model, path)
     if algorithm.own_models:
         what = (
@@ -162,11 +184,14 @@ def model_file(run: Path, job: Job, last: Which = False) -> Path:
     Args:
         run: The run folder.
         job: Its job.
-        last: Return the model of the last round in any case, or the one of the beginning.
+        last: Return the model of the last round in any case, the one of the beginning, or a silo's own.
 
     Raises:
-        InputError: the run has not come to its end, and keeps no best model, or the last one is asked for.
+        InputError: the run has not come to its end, and keeps no best model, or the last one is asked for; a
+            silo has no model of its own.
     """
+    if isinstance(last, OfSilo):
+        return _own_model(run, job, last.name)
     if last == "initial":
         check_there(begun := run / "initial.safetensors")
         return begun
@@ -179,6 +204,37 @@ def model_file(run: Path, job: Job, last: Which = False) -> Path:
     if not path.exists():
         raise InputError(f"{path}: is not there; the run has not come to its end ({GO_ON})")
     raise InputError(f"{path}: is of an earlier end; the run has not come to its own ({GO_ON})")
+
+
+def _own_model(run: Path, job: Job, name: str) -> Path:
+    """Return the file of a silo's own model.
+
+    Raises:
+        InputError: there is no such silo, it has none, or the file is not here or of another end.
+    """
+    where, number, folder = f"--silo {name}", _number_of(run, name), run / "personal"
+    if job.secure:
+        if not (site := os.environ.get("MPIFL_SITE")):
+            what = "it lies in its site's folder, since sums were masked"
+            raise InputError(f"{where}: {what}; set MPIFL_SITE at that site")
+        kept = sorted(Path(site, "personal").glob(f"{run.name}-*"))
+        folder = kept[-1] if len(kept) == 1 else Path(site, "personal", run.name)
+    path, model = folder / f"silo_{number:04d}.safetensors", model_file(run, job)
+    if not path.exists():
+        what = f"{path} is not there: '{job.algorithm['name']}' leaves no model of a silo's own"
+        raise InputError(f"{where}: {what}, or it lies where the ranks of that silo have run")
+    if metadata_of(path).get(MADE_WITH) != sha256_of(model):
+        raise InputError(f"{where}: {path} is not of the end that {model} is of ({GO_ON})")
+    return path
+
+
+def _number_of(run: Path, name: str) -> int:
+    """Return the number of a silo that goes by its name, or by its number where silos have none."""
+    names: list[str] = read_environment(run).get("silos") or []
+    if name not in names and (names or not name.isdecimal()):
+        rest = choices(name, names) if names else "silos go by their numbers"
+        raise InputError(f"--silo {name}: is no silo of {run}; {rest}")
+    return names.index(name) if names else int(name)
 
 
 def _check_best(run: Path, path: Path) -> None:
@@ -194,6 +250,9 @@ def told_model(run: Path, job: Job, last: Which = False) -> dict[str, Any]:
     tell_weights(job)
     if last == "initial":
         print(f"model: {path}, before the training")
+    if isinstance(last, OfSilo):
+        print(f"model: {path}, of silo {last.name}")
+        return {"model": path.name, "silo": last.name}
     if not (round := round_of(path)):
         return {"model": path.name}
     print(f"model: {path}, of round {round:,}, {WHICH[path.stem]}")

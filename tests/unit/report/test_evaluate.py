@@ -5,6 +5,7 @@ import re
 
 import pytest
 from pages import Reader
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 from unit.builders import Alone, write_folder
 
@@ -14,7 +15,8 @@ from mpifl.data.shards import open_shard, read_federation
 from mpifl.learning.metrics import ToldAnswers
 from mpifl.report.judging.at_silos import tell_certainty
 from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
-from mpifl.report.judging.trained import read_trained
+from mpifl.report.judging.predict import predict_run
+from mpifl.report.judging.trained import OfSilo, read_trained
 from mpifl.report.pages.answers_section import SILOS, Answered, answer_charts, plot_answers
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs.chance import interval
@@ -164,11 +166,32 @@ def test_a_run_that_keeps_no_best_model_has_one(tmp_path):
 def test_silos_that_own_a_part_of_the_model_are_not_scored(tmp_path, monkeypatch):
     run, _ = make_run(tmp_path, algorithm={"name": "fedper", "personal": ["*.bias"]})
     each = r"fedper leaves .* at the silos, which have a model each"
-    with pytest.raises(InputError, match=rf"{each}, in personal/; metrics"):
+    with pytest.raises(InputError, match=rf"{each}, in personal/; name a --silo; metrics"):
         evaluate_silos(run)
     monkeypatch.setattr(Job, "secure", True)
-    with pytest.raises(InputError, match=rf"{each}, in personal/{run.name} of its site's folder; metrics"):
+    with pytest.raises(InputError, match=rf"{each}, in personal/{run.name} of its site's folder; name a --silo; metrics"):
         evaluate_silos(run)
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "fedper", "personal": ["*.bias"]}, {"name": "finetune"}])
+def test_a_silos_own_model_answers_where_it_is_named(tmp_path, algorithm):
+    run, records = make_run(tmp_path, algorithm=algorithm)
+    own = run / "personal" / "silo_0001.safetensors"
+    found = {name: scored(run, last=OfSilo(name)) for name in "01"}
+    assert [found["1"]["model"], found["1"]["silo"]] == ["silo_0001.safetensors", "1"]
+    for name, told in found.items():
+        assert told["silos"][name]["loss"] == pytest.approx(records[-1]["silos"][name]["loss"], rel=1e-6)
+    for name in found:
+        predict_run(run, tmp_path / "shards", tmp_path / f"{name}.csv", last=OfSilo(name))
+    assert (tmp_path / "0.csv").read_text() != (tmp_path / "1.csv").read_text()
+    with pytest.raises(InputError, match="--silo north: is no silo of .*; silos go by their numbers"):
+        evaluate_silos(run, last=OfSilo("north"))
+    save_file(load_file(own), own, {"model_sha256": "of another end"})
+    with pytest.raises(InputError, match=r"silo_0001.safetensors is not of the end that .*model.safetensors"):
+        evaluate_silos(run, last=OfSilo("1"))
+    own.unlink()
+    with pytest.raises(InputError, match=r"silo_0001.safetensors is not there: .* where the ranks of that"):
+        evaluate_silos(run, last=OfSilo("1"))
 
 
 def test_of_many_personal_parameters_the_first_are_named(tmp_path):
