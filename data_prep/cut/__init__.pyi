@@ -7,9 +7,11 @@ from .origin import (
     section_of as section_of,
     shard_of as shard_of,
 )
+from .held_out import (
+    with_untested as with_untested,
+)
 from .partitioning import (
     WriteOptions as WriteOptions,
     partition as partition,
     room as room,
-    with_untested as with_untested,
 )

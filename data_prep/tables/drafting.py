@@ -174,7 +174,9 @@ def _general(
         *(guess.line for guess in of_label if guess.line),
         *grouped(group),
         f"missing = [{', '.join(map(quoted, MISSING))}]",
-        standardised(paths) if not learned.in_units else f"{IN_UNITS}  # so coefficients are in columns' units",
+        standardised(paths)
+        if not learned.in_units
+        else f"{IN_UNITS}  # so coefficients are in columns' units",
         *_delimited(specs),
         *([f"encoding = {quoted(learned.encoding)}"] if learned.encoding != Learned.encoding else []),
     ]

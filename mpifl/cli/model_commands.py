@@ -156,7 +156,9 @@ def predict(
 def _check_no_silo(silo: str | None) -> None:
     """Refuse the model of a silo of a split network."""
     if silo is not None:
-        raise InputError(f"--silo {silo}: each party of a split network has a part of one model; leave it out")
+        raise InputError(
+            f"--silo {silo}: each party of a split network has a part of one model; leave it out"
+        )
 
 
 def _predict_together(

@@ -68,9 +68,7 @@ def design(x: np.ndarray) -> np.ndarray:
     return np.column_stack([np.ones(len(x)), x[:, :4].astype(np.float64)])
 
 
-def write(
-    folder: Path, silos: list[tuple[np.ndarray, np.ndarray]], kind: str, names: Names = ()
-) -> None:
+def write(folder: Path, silos: list[tuple[np.ndarray, np.ndarray]], kind: str, names: Names = ()) -> None:
     """Write a folder of shards."""
     folder.mkdir()
     of: dict[str, Any] = {"features": COLUMNS, "classes": 2}

@@ -141,7 +141,9 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
         raise InputError(f"--encoding: {error}") from None
     silo = answers.silos if answers.silos and not answers.silos.isdecimal() else None
     columns = tuple(name.strip() for name in answers.label.split(","))
-    drafted = draft(paths, Learned(kind, columns, silo, encoding=encoding, by_own=True, in_units=answers.fits_all))
+    drafted = draft(
+        paths, Learned(kind, columns, silo, encoding=encoding, by_own=True, in_units=answers.fits_all)
+    )
     told = [*drafted.told, *units_of_tables(paths, drafted)]
     if len(paths) == 1 and (only := drafted.beside.get(paths[0])):
         answers = replace(answers, own_spec=str(only.path))

@@ -169,7 +169,9 @@ def test_silos_that_own_a_part_of_the_model_are_not_scored(tmp_path, monkeypatch
     with pytest.raises(InputError, match=rf"{each}, in personal/; name a --silo; metrics"):
         evaluate_silos(run)
     monkeypatch.setattr(Job, "secure", True)
-    with pytest.raises(InputError, match=rf"{each}, in personal/{run.name} of its site's folder; name a --silo; metrics"):
+    with pytest.raises(
+        InputError, match=rf"{each}, in personal/{run.name} of its site's folder; name a --silo; metrics"
+    ):
         evaluate_silos(run)
 
 
