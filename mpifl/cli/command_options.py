@@ -73,7 +73,9 @@ _SPLIT = typer.Option(metavar="SPLIT", help="train, valid or test; by default al
 NewSplit = Annotated[str | None, _SPLIT]
 _SPEC = typer.Option(metavar="SPEC", help="With TABLE: its site's own spec, for its names and units.")
 SiteSpec = Annotated[Path | None, _SPEC]
-Force = Annotated[bool, typer.Option("--force", help="Take shards that another spec has cut.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Take shards that another spec has cut, or rows far off.")
+]
 
 
 def write_text(option: str, path: Path, text: str) -> None:

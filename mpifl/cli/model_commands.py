@@ -148,7 +148,9 @@ def predict(
         if data is not None:
             predict_run(run, data, out, trust, which, split, force=force, masks=files)
         else:
-            _predict_new(Predicting(run, out, trust, which, files), table, images, texts, spec, tokenizer)
+            _predict_new(
+                Predicting(run, out, trust, which, files, force), table, images, texts, spec, tokenizer
+            )
         if files is not None:
             typer.echo(f"masks: {masks}, {files.count:,} files")
 
