@@ -19,7 +19,7 @@ from mpifl.report.judging.predict import predict_run
 from mpifl.report.judging.trained import OfSilo, read_trained
 from mpifl.report.pages.answers_section import SILOS, Answered, answer_charts, plot_answers
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs.chance import interval
+from mpifl.report.runs.chance import interval, of_no_use
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.run.folder import load_final
@@ -258,6 +258,22 @@ def test_compare_and_evaluate_agree_on_a_metric_that_all_examples_do_not_have(tm
 
 
 YES_OR_NO = {"name": "binary"}
+
+
+def test_a_page_says_where_a_model_is_of_no_use(tmp_path):
+    """Labels are drawn by chance, and a model that starts from 0 and learns little answers one class."""
+    told = ToldAnswers(intervals={"auroc": (0.43, 0.61)}, confusion=[[30, 0], [8, 0]])
+    said = (
+        "The 95% interval of the AUROC, 43.0% to 61.0%, includes 50%, so the model may tell the classes no "
+    )
+    rare = "No row is predicted as 'ill', and 8 are."
+    assert of_no_use(told, ["well", "ill"]) == f"{said}better than chance. {rare}"
+    of_use = ToldAnswers(intervals={"auroc": (0.6, 0.9)}, confusion=[[30, 1], [8, 2]])
+    assert [of_no_use(of_use, []), of_no_use(None, [])] == ["", ""]
+    run, records = make_run(tmp_path, test=40, classes=2, task=YES_OR_NO, local={"lr": 1e-9})
+    answers = ToldAnswers.model_validate(records[-1]["answers"]["test"])
+    assert (found := of_no_use(answers, ["0", "1"]))
+    assert found in Reader(write_report(run).read_text()).text
 
 
 @pytest.mark.parametrize("how", ["plain", "valid", "masked", "private", "unprotected"])
