@@ -1,4 +1,7 @@
 from .cut_columns import partition_columns as partition_columns
+from .held_out import (
+    with_untested as with_untested,
+)
 from .origin import (
     keeping as keeping,
     numbered as numbered,
@@ -6,9 +9,6 @@ from .origin import (
     of_training as of_training,
     section_of as section_of,
     shard_of as shard_of,
-)
-from .held_out import (
-    with_untested as with_untested,
 )
 from .partitioning import (
     WriteOptions as WriteOptions,

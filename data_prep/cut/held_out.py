@@ -56,8 +56,8 @@ def _alike(data: Dataset, shards: Sequence[NewShard]) -> Iterator[str]:
             if one.split == "train" or not len(one.ids):
                 continue
             if (only := _only(data.y, one.ids)) is not None:
-                what = "images have masks" if masks else "rows are"
-                yield f"{_called(shard)}: all {len(one.ids):,} {one.split} {what} of class '{_class(data, only)}'"
+                what = f"{one.split} {'images have masks' if masks else 'rows are'}"
+                yield f"{_called(shard)}: all {len(one.ids):,} {what} of class '{_class(data, only)}'"
 
 
 def _only(y: np.ndarray, ids: np.ndarray) -> int | None:

@@ -36,8 +36,8 @@ class Newton(WholeSums):
 
     Silo k sends its part of the score X^T (y - mu) and of the information X^T V X. Their sums over silos are
     exact, so all bits are those of one silo with all rows. The server solves for the step. Columns that
-    follow from the columns before them are left out, as R's `glm` does, and so is each category's first level.
-    The task says the family: `binary` is
+    follow from the columns before them are left out, as R's `glm` does, and so is each category's first
+    level. The task says the family: `binary` is
     logistic regression, `regression` is linear regression. The model is `logreg`.
     """
 
