@@ -50,7 +50,7 @@ Last = Annotated[
 ]
 
 _OF_SILO = typer.Option("--silo", metavar="NAME", help="Take the model of its own that this silo has.")
-OfSilo = Annotated[str | None, _OF_SILO]
+SiloModel = Annotated[str | None, _OF_SILO]
 
 _INITIAL = typer.Option("--initial", help="Take the model that the training began with.")
 Initial = Annotated[bool, _INITIAL]
@@ -98,7 +98,7 @@ def which_model(last: bool, initial: bool, silo: str | None = None) -> "Which":
     if silo is not None:
         from mpifl.report import judging
 
-        return judging.OfSilo(silo)
+        return judging.OwnModel(silo)
     return "initial" if initial else last
 
 
@@ -106,3 +106,44 @@ def check_kept(out: Path, read: Sequence[Path | None]) -> None:
     """See that no file that is read would be overwritten."""
     if out.exists() and any(one is not None and one.exists() and out.samefile(one) for one in read):
         raise InputError(f"--out {out}: is read, and would be overwritten; name another file")
+
+
+def check_one(given: dict[str, Path | None], split: str | None) -> None:
+    """See that it is said once what is predicted."""
+    named, table = [name for name, value in given.items() if value is not None], given["TABLE"]
+    if len(named) != 1:
+        what = f"{' and '.join(named)} given" if named else "nothing to predict is given"
+        to_do = "name a table, or --images DIR, --texts PATH, or --data SHARDS"
+        raise InputError(f"mpifl predict: {what}; {to_do}")
+    if split is not None and given["--data"] is None:
+        raise InputError(f"--split {split}: is for shards; leave it out, or name them by --data")
+    if table is not None and table.suffix in (".h5", ".json"):
+        raise InputError(f"{table}: is not a table; name shards by --data")
+
+
+def check_beside(
+    spec: Path | None,
+    table: Path | None,
+    tokenizer: str | None,
+    texts: Path | None,
+    masks: Path | None,
+    *,
+    overlay: bool,
+) -> None:
+    """Refuse options of what is not predicted."""
+    if spec is not None and (table is None or table.suffix == ".npz"):
+        raise InputError(f"--spec {spec}: is for a table of new rows; leave it out, or name TABLE")
+    if tokenizer is not None and texts is None:
+        raise InputError(f"--tokenizer {tokenizer}: is for texts; leave it out, or name --texts")
+    if masks is not None and texts is not None:
+        raise InputError(f"--masks {masks}: texts have none; leave it out")
+    if overlay and masks is None:
+        raise InputError("--overlay: lies beside masks; give --masks DIR, too")
+
+
+def check_no_silo(silo: str | None) -> None:
+    """Refuse the model of a silo of a split network."""
+    if silo is not None:
+        raise InputError(
+            f"--silo {silo}: each party of a split network has a part of one model; leave it out"
+        )

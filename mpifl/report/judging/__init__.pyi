@@ -55,7 +55,7 @@ from .suspicion import (
     Suspicion as Suspicion,
 )
 from .trained import (
-    OfSilo as OfSilo,
+    OwnModel as OwnModel,
     Trained as Trained,
     Which as Which,
     check_plugins as check_plugins,

@@ -45,13 +45,13 @@ WHICH = {
 """What the models of a run's files are, where the files tell their rounds."""
 
 
-class OfSilo(NamedTuple):
+class OwnModel(NamedTuple):
     """The model of its own that a silo of this name has at the end."""
 
     name: str
 
 
-Which: TypeAlias = bool | Literal["initial"] | OfSilo
+Which: TypeAlias = bool | Literal["initial"] | OwnModel
 """Which of a run's models is asked for: the run's own (False), that of the last round (True), the one that
 the training began with, or a silo's own."""
 NAMED = 3
@@ -160,7 +160,7 @@ def module_of(run: Path, job: Job, spec: FederationSpec, last: Which = False) ->
     algorithm, table = job.build_algorithm().for_federation(spec), job.model
     task, width = algorithm.task, algorithm.task.width(spec)
     module = models.build(table.name, table.arguments, spec.features, width, seed=job.seed, task=task)
-    if isinstance(last, OfSilo):
+    if isinstance(last, OwnModel):
         load_final(module, job.model, path, run)
         return module
     if personal := sorted(algorithm.personal_names(module)):
@@ -190,8 +190,13 @@ def model_file(run: Path, job: Job, last: Which = False) -> Path:
         InputError: the run has not come to its end, and keeps no best model, or the last one is asked for; a
             silo has no model of its own.
     """
-    if isinstance(last, OfSilo):
-        return _own_model(run, job, last.name)
+    if isinstance(last, OwnModel):
+        return _own_model(run, job, last.name, _end_model(run, job))
+    return _end_model(run, job, last)
+
+
+def _end_model(run: Path, job: Job, last: bool | Literal["initial"] = False) -> Path:
+    """Return the file of the model of a run's end, or of its beginning; see `model_file`."""
     if last == "initial":
         check_there(begun := run / "initial.safetensors")
         return begun
@@ -206,8 +211,8 @@ def model_file(run: Path, job: Job, last: Which = False) -> Path:
     raise InputError(f"{path}: is of an earlier end; the run has not come to its own ({GO_ON})")
 
 
-def _own_model(run: Path, job: Job, name: str) -> Path:
-    """Return the file of a silo's own model.
+def _own_model(run: Path, job: Job, name: str, model: Path) -> Path:
+    """Return the file of a silo's own model, which was made with the `model` of all.
 
     Raises:
         InputError: there is no such silo, it has none, or the file is not here or of another end.
@@ -219,7 +224,7 @@ def _own_model(run: Path, job: Job, name: str) -> Path:
             raise InputError(f"{where}: {what}; set MPIFL_SITE at that site")
         kept = sorted(Path(site, "personal").glob(f"{run.name}-*"))
         folder = kept[-1] if len(kept) == 1 else Path(site, "personal", run.name)
-    path, model = folder / f"silo_{number:04d}.safetensors", model_file(run, job)
+    path = folder / f"silo_{number:04d}.safetensors"
     if not path.exists():
         what = f"{path} is not there: '{job.algorithm['name']}' leaves no model of a silo's own"
         raise InputError(f"{where}: {what}, or it lies where the ranks of that silo have run")
@@ -250,7 +255,7 @@ def told_model(run: Path, job: Job, last: Which = False) -> dict[str, Any]:
     tell_weights(job)
     if last == "initial":
         print(f"model: {path}, before the training")
-    if isinstance(last, OfSilo):
+    if isinstance(last, OwnModel):
         print(f"model: {path}, of silo {last.name}")
         return {"model": path.name, "silo": last.name}
     if not (round := round_of(path)):
@@ -271,12 +276,12 @@ def check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
     Raises:
         InputError: it names other code.
     """
-    for table, name in job.plugins.items():
-        if name not in trusted:
-            table, _, key = table.partition(".")
-            named = f"{run}/job.toml: [{table}] {key or 'name'} = '{name}'"
-            what = f"{named}: is code that this command would import and run"
-            raise InputError(f"{what}; name it by --trust {shlex.quote(name)} if you trust it")
+    if asked := {where: name for where, name in job.plugins.items() if name not in trusted}:
+        places = [(where.partition("."), name) for where, name in asked.items()]
+        named = " and ".join(f"[{table}] {key or 'name'} = '{name}'" for (table, _, key), name in places)
+        what = f"{run}/job.toml: {named}: is code that this command would import and run"
+        words = " ".join(f"--trust {shlex.quote(name)}" for name in dict.fromkeys(asked.values()))
+        raise InputError(f"{what}; name it by {words} if you trust it")
     if job.plugins and Path.cwd().is_relative_to(run.resolve()):
         what = "modules would be imported from the run folder itself"
         raise InputError(f"{run}: {what}; start the command in another folder")

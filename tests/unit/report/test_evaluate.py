@@ -16,7 +16,7 @@ from mpifl.learning.metrics import ToldAnswers
 from mpifl.report.judging.at_silos import tell_certainty
 from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
 from mpifl.report.judging.predict import predict_run
-from mpifl.report.judging.trained import OfSilo, read_trained
+from mpifl.report.judging.trained import OwnModel, read_trained
 from mpifl.report.pages.answers_section import SILOS, Answered, answer_charts, plot_answers
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs.chance import interval, of_no_use
@@ -179,21 +179,21 @@ def test_silos_that_own_a_part_of_the_model_are_not_scored(tmp_path, monkeypatch
 def test_a_silos_own_model_answers_where_it_is_named(tmp_path, algorithm):
     run, records = make_run(tmp_path, algorithm=algorithm)
     own = run / "personal" / "silo_0001.safetensors"
-    found = {name: scored(run, last=OfSilo(name)) for name in "01"}
+    found = {name: scored(run, last=OwnModel(name)) for name in "01"}
     assert [found["1"]["model"], found["1"]["silo"]] == ["silo_0001.safetensors", "1"]
     for name, told in found.items():
         assert told["silos"][name]["loss"] == pytest.approx(records[-1]["silos"][name]["loss"], rel=1e-6)
     for name in found:
-        predict_run(run, tmp_path / "shards", tmp_path / f"{name}.csv", last=OfSilo(name))
+        predict_run(run, tmp_path / "shards", tmp_path / f"{name}.csv", last=OwnModel(name))
     assert (tmp_path / "0.csv").read_text() != (tmp_path / "1.csv").read_text()
     with pytest.raises(InputError, match=r"--silo north: is no silo of .*; silos go by their numbers"):
-        evaluate_silos(run, last=OfSilo("north"))
+        evaluate_silos(run, last=OwnModel("north"))
     save_file(load_file(own), own, {"model_sha256": "of another end"})
     with pytest.raises(InputError, match=r"silo_0001.safetensors is not of the end that .*model.safetensors"):
-        evaluate_silos(run, last=OfSilo("1"))
+        evaluate_silos(run, last=OwnModel("1"))
     own.unlink()
     with pytest.raises(InputError, match=r"silo_0001.safetensors is not there: .* where the ranks of that"):
-        evaluate_silos(run, last=OfSilo("1"))
+        evaluate_silos(run, last=OwnModel("1"))
 
 
 def test_of_many_personal_parameters_the_first_are_named(tmp_path):
