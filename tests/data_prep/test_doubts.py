@@ -151,6 +151,17 @@ def test_the_characters_of_a_text_are_no_doubtful_names(tmp_path, capsys):
     assert json.loads((tmp_path / "out" / "federation.json").read_text())["source"]["notes"] == {"text": said}
 
 
+def test_texts_of_silos_get_no_advice_on_classes(tmp_path, capsys):
+    (tmp_path / "texts").mkdir()
+    for name, text in {"one": "abab baba abba\n", "two": "xyxy zzyx yxxy\n"}.items():
+        (tmp_path / "texts" / f"{name}.txt").write_text(text * 20)
+    words = ("--option", "roles=false", "--option", "length=8", "--scheme", "natural")
+    run("partition", "text", "--data", tmp_path / "texts", *words, "--out", tmp_path / "out")
+    capsys.readouterr()
+    run("inspect", tmp_path / "out")
+    assert "Labels differ" not in capsys.readouterr().out
+
+
 def test_a_class_that_a_silo_trains_on_and_never_tests_is_told(tmp_path, capsys):
     y, person = np.repeat([0, 1], [45, 5]), np.repeat(np.arange(10), 5)  # all positives are of one person
     np.savez(tmp_path / "in.npz", x=X[np.arange(50) % 24], y=y, p=person, silo=np.repeat(["north"], 50))
