@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +167,10 @@ def _loss(opened: _LanguageModel, prompt: Sequence[int], text: Sequence[int]) ->
 def _together(
     windows: Sequence[tuple[Any, torch.Tensor, int]], most: int
 ) -> Iterator[Sequence[tuple[Any, torch.Tensor, int]]]:
-    """Yield windows of a text that a model takes at once: so many at most, and all as long as the first."""
-    at = 0
-    while at < len(windows):
-        some = windows[at : at + most]  # of which a text's last may be shorter
-        alike = [one for one in some if _length(one[0]) == _length(some[0][0])]
-        yield alike
-        at += len(alike)
+    """Yield windows of a text that a model takes at once: so many at most, and of one length."""
+    for _, alike in groupby(windows, lambda window: _length(window[0])):
+        some = [*alike]
+        yield from (some[at : at + most] for at in range(0, len(some), most))
 
 
 def _length(x: Any) -> int:
