@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.check.duplicates import Equal, Hashes, duplicates
-from data_prep.check.groups import parted, unseen as unseen_groups
+from data_prep.check.groups import numbered_by_sites, parted, unseen as unseen_groups
 from data_prep.model import all_seen, doubts, ids_told, release, row_bytes, units_told, unseen
 from data_prep.write import AGREED, PIECE
 from mpifl.common import ShardError, visible
@@ -51,7 +51,8 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     Every shard is held against its entry: size, sha256, format, shape, dtype, label range, label counts,
     finite targets. It is read once for NaN and infinite features, and for examples that occur more than once,
     in a silo or in several. That is a fault where one is trained on (train, public) and held out (valid,
-    test), a warning elsewhere, and of short ends of longer texts: two texts may well end alike. A fault is
+    test), a warning elsewhere, where groups or ids say that they are of different persons, and of short ends
+    of longer texts: two texts may well end alike. A fault is
     also a group in two splits or at two silos, where shards say whose examples are. Memory holds 17 bytes an
     example.
 
@@ -68,12 +69,32 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
         findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
     with contextlib.suppress(ShardError):  # what is wrong with it has been found above
         findings += [CheckFinding(FILE, "units", told, "warning") for told in units_told(folder, spec)]
-        findings += [CheckFinding(FILE, "ids", told, "warning") for told in ids_told(folder, spec)]
-    findings += [CheckFinding(found.file, "groups", found.what) for found in parted(folder, spec)]
+    again = [CheckFinding(found.file, "groups", found.what) for found in parted(folder, spec)]
+    with contextlib.suppress(ShardError):
+        again += [CheckFinding(FILE, "ids", told, "warning") for told in ids_told(folder, spec)]
+    findings += again
     findings += [CheckFinding(FILE, "groups", told, "warning") for told in unseen_groups(spec)]
     if duplicated:
-        findings += [equal(found) for found in duplicates(hashes)]
+        whose = {} if again else {one.file: _say_whose(folder, one) for one in entries}
+        findings += [equal(found, apart=_apart(found, whose, spec)) for found in duplicates(hashes)]
     return spec, findings
+
+
+def _say_whose(folder: Path, entry: ShardEntry) -> bool:
+    """Tell whether a shard says of each row whose it is, by a group or an id."""
+    if entry.groups is not None:
+        return True
+    with contextlib.suppress(ShardError):
+        given = provenance_of(folder, entry)
+        return bool(given) and all(one.ids is not None for one in given.values())
+    return False
+
+
+def _apart(found: Equal, whose: Mapping[str, bool], spec: FederationSpec) -> bool:
+    """Tell whether equal rows are known to be of different persons, who may well have the same values: all
+    say whose they are, and no group or id is in two splits."""
+    files = {found.file, found.other} if found.other else whose.keys()
+    return all(whose.get(file) for file in files) and (len(files) == 1 or not numbered_by_sites(spec))
 
 
 def doubtful(spec: FederationSpec | VerticalSpec) -> list[CheckFinding]:
@@ -81,8 +102,11 @@ def doubtful(spec: FederationSpec | VerticalSpec) -> list[CheckFinding]:
     return [CheckFinding(FILE, doubt.kind, doubt.what, "warning") for doubt in doubts(spec)]
 
 
-def equal(found: Equal) -> CheckFinding:
-    """Return what equal examples are: a fault where some are trained on and held out, too."""
+def equal(found: Equal, *, apart: bool = False) -> CheckFinding:
+    """Return what equal examples are: a fault where some are trained on and held out, too, unless they are
+    known to be of different persons."""
+    if found.leak and apart:
+        return CheckFinding(found.file, "held out", f"{found.what}; of different persons", "warning")
     if found.leak:
         return CheckFinding(found.file, "held out", found.what)
     return CheckFinding(found.file, "duplicates", found.what, "warning")

@@ -91,11 +91,13 @@ def _hashes_of_ragged(examples: Ragged) -> np.ndarray:
 
 
 class Equal(NamedTuple):
-    """Equal examples: in which file, what was found, and whether some are trained on and held out, too."""
+    """Equal examples: in which file, what was found, whether some are trained on and held out, too, and in
+    which other file; that is "" of the rest."""
 
     file: str
     what: str
     leak: bool
+    other: str = ""
 
 
 def duplicates(hashes: Hashes) -> Iterator[Equal]:
@@ -106,7 +108,7 @@ def duplicates(hashes: Hashes) -> Iterator[Equal]:
         for (file, other), (count, first, second) in _sorted(found := _by_files(hashes, pairs)):
             what = f"{_many(count, noun)} trained on here {'is' if count == 1 else 'are'} held out"
             where = "too, first" if file == other else f"in {other}, first"
-            yield Equal(file, f"{what} {where} {first} = {second}{' there' * (file != other)}", leak)
+            yield Equal(file, f"{what} {where} {first} = {second}{' there' * (file != other)}", leak, other)
         yield from _rest(found, leak=leak)
     for (file, other), (count, first, second) in _sorted(found := _by_files(hashes, copies)):
         twice = "more than once, first" if file == other else f"also in {other}, first"

@@ -72,6 +72,10 @@ def in_two(groups: Mapping[ExamplePlace, np.ndarray]) -> Iterator[Parted]:
         yield Parted(places[0].file, f"{len(pairs) - MOST_PAIRS} more pairs of splits have groups in common")
 
 
+TEXTS = ("text", "jsonl")
+"""Sources whose sequences of a text are a group."""
+
+
 def numbered_by_sites(spec: FederationSpec) -> bool:
     """Tell whether each site has numbered its groups for itself."""
     return spec.scheme.get("name") == "import"
@@ -82,5 +86,7 @@ def unseen(spec: FederationSpec) -> Iterator[str]:
     several = [entry for entry in spec.silos if entry.groups is not None]
     if several and len(spec.silos) > 1 and numbered_by_sites(spec):
         yield "each site numbers its own groups: whether one person is at two sites cannot be seen"
-    if several and (without := [entry.file for entry in spec.silos if entry.groups is None]):
-        yield f"{without[0]} and {len(without) - 1:,} more say nothing of groups; import with --group"
+    of_texts = spec.source.get("name") in TEXTS  # a silo's only text need not be kept together
+    if several and not of_texts and (without := [entry.file for entry in spec.silos if entry.groups is None]):
+        more = f" and {len(without) - 1:,} more say" if len(without) > 1 else " says"
+        yield f"{without[0]}{more} nothing of groups; import it with whose rows are whose, as the others have"

@@ -1,4 +1,7 @@
 from .cut_columns import partition_columns as partition_columns
+from .held_out import (
+    with_untested as with_untested,
+)
 from .origin import (
     keeping as keeping,
     numbered as numbered,
@@ -11,5 +14,4 @@ from .partitioning import (
     WriteOptions as WriteOptions,
     partition as partition,
     room as room,
-    with_untested as with_untested,
 )

@@ -6,13 +6,14 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from data_prep.cut.held_out import with_untested
 from data_prep.cut.origin import check_kept, keeping, numbered, of_public, of_testing, of_training, shard_of
 from data_prep.model import Alter, Cut, Dataset, row_bytes
 from data_prep.schemes import Options, Shares, check_groups, cut_whole, find_scheme, resolve
@@ -103,26 +104,6 @@ def partition(
     alter = cut.alter(dataset, chosen)
     writer = partial(Writer, alter=alter and _for_silos(alter, len(shards), seed), filters=filters)
     return write_folder(out, spec, shards, shared, writer, manner, files=dataset.files)
-
-
-def with_untested(data: Dataset, shards: Sequence[NewShard]) -> Dataset:
-    """Return data that notes which classes silos train on, by two examples or more, and lack in their test
-    split."""
-    told = []
-    for shard in shards if data.single else ():
-        of = {one.split: np.asarray(data.y[one.ids]) for one in shard.sections}
-        there = zip(*np.unique(of["train"], return_counts=True), strict=True) if "test" in of else ()
-        for label, count in there:
-            if count > 1 and label not in of["test"]:
-                name = data.class_names[label] if data.class_names else label
-                silo = shard.name if shard.name.startswith("silo ") else f"silo '{shard.name}'"
-                told.append(f"{silo} has {count:,} training examples of class '{name}'")
-    if not told:
-        return data
-    more = f"; {len(told) - 1:,} more such pairs of silo and class" * (len(told) > 1)
-    done = data.done or {}
-    line = f"{told[0]}, and its test split has none{more}"
-    return replace(data, done={**done, "notes": {**done.get("notes", {}), "untested": line}})
 
 
 def _natural(column: str, data: Dataset, read: Source) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from data_prep.inspect.feature_moments import feature_skew
 from data_prep.inspect.heterogeneity import gini, heterogeneity
 from data_prep.inspect.summary import FolderSummary
+from data_prep.model import of_tokens
 from mpifl.common.pages import Block, Figure, Terms
 from mpifl.data import Targets
 
@@ -120,7 +121,7 @@ def _numbers(column: Sequence[float]) -> str:
 
 
 def _labels(summary: FolderSummary) -> Iterator[Advice]:
-    if not summary.labelled:
+    if not summary.labelled or of_tokens(summary.spec):  # texts differ in their tokens, which are no classes
         return
     moved, silos = heterogeneity(summary.counts).total_variation, len(summary.sizes)
     if moved < LITTLE or moved < CHANCE * by_chance(summary.counts):

@@ -1,7 +1,7 @@
 from .belonging import KEEPS as KEEPS, Groups as Groups, Order as Order, renumbered as renumbered
 from .blaming import blamed as blamed
 from .dataset import Cut as Cut, Dataset as Dataset
-from .doubting import doubts as doubts
+from .doubting import doubts as doubts, of_tokens as of_tokens
 from .leaving import changes_of as changes_of, changes_together as changes_together, noted_as as noted_as
 from .other_units import (
     Spread as Spread,

@@ -58,7 +58,7 @@ def _groups(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
 
 def _classes(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
     counted = [entry for entry in spec.silos if entry.labels]
-    if not spec.classes or not counted or _of_tokens(spec):
+    if not spec.classes or not counted or of_tokens(spec):
         return
     trained = np.sum([entry.labels or [] for entry in counted], axis=0)
     tested = np.array(spec.test.labels if spec.test else np.zeros_like(trained))
@@ -119,7 +119,7 @@ def _is_number(name: str) -> bool:
         return False
 
 
-def _of_tokens(spec: FederationSpec | VerticalSpec) -> bool:
+def of_tokens(spec: FederationSpec | VerticalSpec) -> bool:
     """Tell whether targets are sequences of tokens, whose vocabulary need not occur."""
     one = spec.features
     if isinstance(one, dict):
@@ -152,7 +152,7 @@ def _names(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
 
 def _is_text(spec: FederationSpec | VerticalSpec) -> bool:
     """Tell whether classes are the characters of a text."""
-    return all(len(name) == 1 for name in spec.class_names or ()) and _of_tokens(spec)
+    return all(len(name) == 1 for name in spec.class_names or ()) and of_tokens(spec)
 
 
 def _alike(kind: str, names: Sequence[str]) -> Iterator[Doubt]:

@@ -22,7 +22,7 @@ from mpifl.data.shards import by_path
 
 
 def unlabelled_arrays(
-    path: Path, inputs: Inputs, record: Mapping[str, Any] | None = None
+    path: Path, inputs: Inputs, record: Mapping[str, Any] | None = None, *, force: bool = False
 ) -> tuple[Array, list[str]]:
     """Return x, or every x_NAME by its name, of a .npz file, and what is to be told of them.
 
@@ -33,6 +33,7 @@ def unlabelled_arrays(
         path: The file, as the source `npz` takes it.
         inputs: The format of an example of the training.
         record: The encoding of the training, by which columns are standardised if they were.
+        force: Take columns that are too far from the training.
 
     Raises:
         InputError: the file is damaged, or its arrays are not such as those of the training.
@@ -45,7 +46,7 @@ def unlabelled_arrays(
         raise InputError(f"{path}: only {where} has {odd[0].replace('/', '_')}; name arrays as there")
     far: list[str] = []
     if record is not None and record["kind"] == "arrays":
-        given["x"], said = _standardised(path, given["x"], record)
+        given["x"], said = _standardised(path, given["x"], record, force=force)
         far = [f"warning: {path}: {said}"] if said else []
     made: dict[str, Any] = {name: _alike(path, name, given[name], one) for name, one in wanted.items()}
     if len({len(one) for one in made.values()}) > 1:
@@ -54,7 +55,9 @@ def unlabelled_arrays(
     return {name[2:]: one for name, one in made.items()} if isinstance(inputs, dict) else made["x"], far
 
 
-def _standardised(path: Path, x: Any, record: Mapping[str, Any]) -> tuple[np.ndarray, str | None]:
+def _standardised(
+    path: Path, x: Any, record: Mapping[str, Any], *, force: bool
+) -> tuple[np.ndarray, str | None]:
     """Return columns [n, d] in their deviations, by the training's statistics, and which lie far from it."""
     told = record.get("columns")
     columns = told if isinstance(told, dict) else {}
@@ -71,7 +74,7 @@ def _standardised(path: Path, x: Any, record: Mapping[str, Any]) -> tuple[np.nda
         raise InputError(f"{path}: the training's statistics are damaged; name shards by --data") from None
     for name, column in zip(columns, x.T, strict=True):
         afar.look(str(name), column.astype(np.float64))
-    return found, afar.told()
+    return found, afar.told(path, force=force)
 
 
 def _alike(path: Path, name: str, rows: Any, wanted: Features) -> Column:

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from data_prep.model import Spread, differ, factor_told
+from mpifl.common import InputError
 
 FAR_MEAN, FAR_ROW, MOST_ROWS = 4.0, 8.0, 0.05
 """How many deviations off a mean is far, and a row, and the share of rows that may be far."""
+BEYOND = 10.0
+"""Deviations off from which on a mean is no other group of persons, and predictions are refused."""
 FEWEST, MOST_KEPT = 5, 1 << 15
 """Rows without which quartiles say nothing of a unit, and those that they are of at most, the first ones."""
 MOST_NAMED = 5
@@ -49,14 +52,35 @@ class Afar:
             seen.first.append(known)
         seen.far += int((np.abs(known - mean) > FAR_ROW * deviation).sum())
 
-    def told(self) -> str | None:
-        """Return a line about the columns that are far from the training, with figures; None without one."""
+    def told(self, where: object, *, force: bool = False) -> str | None:
+        """Return a line about the columns that are far from the training, with figures; None without one.
+
+        Args:
+            where: The file of the rows.
+            force: Take columns that are beyond what any training of this kind can have seen.
+
+        Raises:
+            InputError: there is such a column.
+        """
         lines = [said for name in self._columns if (said := self._of_column(name))]
         if not lines:
             return None
         more = f"; and {len(lines) - MOST_NAMED:,} more columns" if len(lines) > MOST_NAMED else ""
         what = f"far from the training: {'; '.join(lines[:MOST_NAMED])}{more}"
+        if not force and any(self._is_beyond(name) for name in self._columns):
+            do = f"{self._to_do[:1].lower()}{self._to_do[1:]}"
+            raise InputError(
+                f"{where}: {what}. In another unit? Then {do}; --force predicts them as they are"
+            )
         return f"{what}. Another unit? {self._to_do}"
+
+    def _is_beyond(self, name: str) -> bool:
+        """Tell whether a mean, or each of several rows, is farther off than rows of any training are."""
+        (mean, deviation), seen = self._columns[name], self._seen[name]
+        if not seen.count:
+            return False
+        off = abs(seen.total / seen.count - mean) / deviation
+        return off > BEYOND or (seen.far == seen.count and seen.count >= FEWEST)
 
     def _of_column(self, name: str) -> str | None:
         """Say how far a column is from the training, if it is."""

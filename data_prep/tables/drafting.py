@@ -46,6 +46,8 @@ EVENTS = {"0", "1", "0.0", "1.0", "true", "false"}
 FEWEST_ROWS = 3
 """Rows from which on a first line that is unlike all others is taken for names."""
 
+IN_UNITS = 'standardise = "none"'
+
 
 @dataclass(frozen=True)
 class Learned:
@@ -59,6 +61,7 @@ class Learned:
         group: The column that says whose a row is, if one does.
         encoding: How the characters of a CSV table are written.
         by_own: Whether the spec beside one table alone says how that is read, as those of several do.
+        in_units: Whether numbers stay in the columns' units, as coefficients need it.
     """
 
     kind: str
@@ -68,6 +71,7 @@ class Learned:
     group: str | None = None
     encoding: str = "utf-8"
     by_own: bool = False
+    in_units: bool = False
 
     def written(self) -> list[str]:
         """Return the lines of the spec that say so.
@@ -170,7 +174,9 @@ def _general(
         *(guess.line for guess in of_label if guess.line),
         *grouped(group),
         f"missing = [{', '.join(map(quoted, MISSING))}]",
-        standardised(paths),
+        standardised(paths)
+        if not learned.in_units
+        else f"{IN_UNITS}  # so coefficients are in columns' units",
         *_delimited(specs),
         *([f"encoding = {quoted(learned.encoding)}"] if learned.encoding != Learned.encoding else []),
     ]

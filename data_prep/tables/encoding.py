@@ -102,12 +102,16 @@ class Encoder:
             yield Encoded(x, labels, silos, ids, groups, **more)
         rounding.check(str(path), self._remedies())
 
-    def look_through(self) -> list[str]:
+    def look_through(self, where: Path, *, force: bool = False) -> list[str]:
         """Look through the table for a value that is missing, of which the spec says nothing. Return lines
         about values far from those of the training, and about those that are filled in.
 
+        Args:
+            where: The table.
+            force: Take columns that are too far from the training.
+
         Raises:
-            InputError: a value is missing.
+            InputError: a value is missing, or a column is too far from the training.
         """
         unsaid = [name for name, column in self.spec.features.items() if column.missing is None]
         numeric = {name: one for name, one in self.spec.features.items() if one.kind == "numeric"}
@@ -127,7 +131,7 @@ class Encoder:
             for name in moments:
                 afar.look(name, numbers(piece, name, numeric[name]))
             filled.look(piece)
-        return [*([far] if (far := afar.told()) else []), *filled.told()]
+        return [*([far] if (far := afar.told(where, force=force)) else []), *filled.told()]
 
     @property
     def record(self) -> dict[str, Any] | None:

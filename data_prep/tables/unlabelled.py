@@ -32,8 +32,16 @@ class UnlabelledTable:
         InputError: a column is missing, a spec is none, or the site's own means other columns.
     """
 
-    def __init__(self, kind: str, path: Path, stated: Mapping[str, Any], own: Path | None = None) -> None:
-        self._path = path
+    def __init__(
+        self,
+        kind: str,
+        path: Path,
+        stated: Mapping[str, Any],
+        own: Path | None = None,
+        *,
+        force: bool = False,
+    ) -> None:
+        self._path, self._force = path, force
         spec = _unlabelled(path, stated)
         spec = spec if own is None else read_as(spec, own, _validated(path, stated))
         names = column_names(kind, path, spec)
@@ -55,10 +63,11 @@ class UnlabelledTable:
         values that are filled in.
 
         Raises:
-            InputError: a row lacks a value that the model needs, or has no number where one must be.
+            InputError: a row lacks a value that the model needs, or has no number where one must be; a column
+                is too far from the training.
         """
         yield from self._told
-        for line in self._encoder.look_through():
+        for line in self._encoder.look_through(self._path, force=self._force):
             yield f"warning: {self._path}: {line}"
 
     def read(self) -> Iterator[Encoded]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -24,19 +25,35 @@ def check(
 ) -> None:
     """Check a job before it is trained: keys, model, shards, weights, budgets and the run folder.
 
-    It needs no MPI, and writes nothing. Each problem is a line, and the exit code is then 2.
+    It needs no MPI, and writes nothing. Each problem is a line, and the exit code is then 2. An MPI launcher
+    that is there is tried, and a warning tells if it starts nothing.
     """
     from mpifl.cli.job_tools import summary_of, whole
+    from mpifl.wire.launching import check_launch, launcher
 
     run = out or Path("runs") / job.stem
     found = whole(job, set_, run, resume, force, elsewhere, tries=True)
     for note in found.notes:
         typer.echo(note, err=True)
+    if _has_launcher() and not launcher.launched():
+        try:
+            check_launch(1, "warning")
+        except InputError as error:
+            typer.echo(str(error), err=True)
     for problem in found.problems:
         typer.echo(f"error: {problem}", err=True)
     if found.problems:
         raise typer.Exit(ending.WRONG)
     typer.echo(f"{job}: nothing is wrong: {summary_of(found)}, run folder {run}")
+
+
+def _has_launcher() -> bool:
+    """Tell whether there is an MPI library with a launcher, which a login node may lack."""
+    from mpifl.wire.launching import own_launcher
+
+    with suppress(InputError):
+        return bool(own_launcher())
+    return False
 
 
 def check_first(

@@ -22,10 +22,14 @@ from mpifl.cli.command_options import (
     Ranks,
     Run,
     Set,
+    SiloModel,
     SiteSpec,
     Tokenizer,
     Trust,
+    check_beside,
     check_kept,
+    check_no_silo,
+    check_one,
     which_model,
 )
 from mpifl.common import InputError, tables
@@ -39,9 +43,7 @@ if TYPE_CHECKING:
 def evaluate(
     run: Run,
     trust: Trust = [],  # noqa: B006
-    silos: Annotated[
-        bool, typer.Option("--silos", help="Score it at each silo, and at all together.")
-    ] = False,
+    silos: Annotated[bool, typer.Option("--silos", help="Score it at each silo and at all.")] = False,
     data: Annotated[
         Path | None, typer.Option(metavar="SHARDS", help="Score it on other shards, as of a later site.")
     ] = None,
@@ -50,6 +52,7 @@ def evaluate(
     ] = None,
     last: Last = False,
     initial: Initial = False,
+    silo: SiloModel = None,
     force: Force = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
     ranks: Ranks = None,
@@ -61,7 +64,7 @@ def evaluate(
     split_over, transport = _asked(run, ranks)
     if split_over:
         assert transport is not None
-        _refuse_for_parties(silos, data, initial=initial)
+        _refuse_for_parties(silos, data, silo, initial=initial)
         with imports.gc_frozen():
             from mpifl.cli.job_tools import evaluate_together
 
@@ -69,7 +72,7 @@ def evaluate(
             evaluate_together(run, transport, trust, json, split or "test")
         return
     _check_whose(silos, data, split)
-    which = which_model(last, initial)
+    which = which_model(last, initial, silo)
     if transport is not None and not transport.is_server:
         return
     with imports.gc_frozen():
@@ -83,8 +86,9 @@ def evaluate(
         evaluate_run(run, trust, which, json)
 
 
-def _refuse_for_parties(silos: bool, data: Path | None, *, initial: bool) -> None:
+def _refuse_for_parties(silos: bool, data: Path | None, silo: str | None, *, initial: bool) -> None:
     """Refuse what has no meaning for a split network."""
+    check_no_silo(silo)
     if initial:
         raise InputError("--initial: a split network keeps only its top from the beginning; leave it out")
     if data is not None:
@@ -117,6 +121,7 @@ def predict(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The table: .parquet, .csv or .npz.")],
     split: NewSplit = None,
     last: Last = False,
+    silo: SiloModel = None,
     force: Force = False,
     trust: Trust = [],  # noqa: B006
     ranks: Ranks = None,
@@ -126,23 +131,25 @@ def predict(
     For a split network all parties work together, on the ranks that --ranks or mpirun starts.
     """
     given = {"TABLE": table, "--images": images, "--texts": texts, "--data": data}
-    _check_one(given, split)
+    check_one(given, split)
     check_kept(out, [*given.values(), spec])
-    _check_beside(spec, table, tokenizer, texts, masks, overlay=overlay)
+    check_beside(spec, table, tokenizer, texts, masks, overlay=overlay)
     split_over, transport = _asked(run, ranks)
     if split_over:
         assert transport is not None
-        _predict_together(run, data, out, transport, trust, split=split, masks=masks)
+        _predict_together(run, data, out, transport, trust, split=split, masks=masks, silo=silo)
     elif transport is None or transport.is_server:
         with imports.gc_frozen():
             from mpifl.cli.job_tools import Predicting
             from mpifl.report.judging import MaskFiles, predict_run
 
+        which = which_model(last, initial=False, silo=silo)
         files = None if masks is None else MaskFiles(masks, over=overlay)
         if data is not None:
-            predict_run(run, data, out, trust, last, split, force=force, masks=files)
+            predict_run(run, data, out, trust, which, split, force=force, masks=files)
         else:
-            _predict_new(Predicting(run, out, trust, last, files), table, images, texts, spec, tokenizer)
+            asked = Predicting(run, out, trust, which, files, force)
+            _predict_new(asked, table, images, texts, spec, tokenizer)
         if files is not None:
             typer.echo(f"masks: {masks}, {files.count:,} files")
 
@@ -156,8 +163,10 @@ def _predict_together(
     *,
     split: str | None,
     masks: Path | None,
+    silo: str | None,
 ) -> None:
     """Have all parties of a split network predict their shards."""
+    check_no_silo(silo)
     if masks is not None:
         raise InputError(f"--masks {masks}: a split network answers no masks; leave it out")
     if data is None:
@@ -189,39 +198,6 @@ def _predict_new(
         predict_arrays(asked, table)
     elif table is not None:
         predict_table(asked, table, spec)
-
-
-def _check_one(given: dict[str, Path | None], split: str | None) -> None:
-    """See that it is said once what is predicted."""
-    named, table = [name for name, value in given.items() if value is not None], given["TABLE"]
-    if len(named) != 1:
-        what = f"{' and '.join(named)} given" if named else "nothing to predict is given"
-        to_do = "name a table, or --images DIR, --texts PATH, or --data SHARDS"
-        raise InputError(f"mpifl predict: {what}; {to_do}")
-    if split is not None and given["--data"] is None:
-        raise InputError(f"--split {split}: is for shards; leave it out, or name them by --data")
-    if table is not None and table.suffix in (".h5", ".json"):
-        raise InputError(f"{table}: is not a table; name shards by --data")
-
-
-def _check_beside(
-    spec: Path | None,
-    table: Path | None,
-    tokenizer: str | None,
-    texts: Path | None,
-    masks: Path | None,
-    *,
-    overlay: bool,
-) -> None:
-    """Refuse options of what is not predicted."""
-    if spec is not None and (table is None or table.suffix == ".npz"):
-        raise InputError(f"--spec {spec}: is for a table of new rows; leave it out, or name TABLE")
-    if tokenizer is not None and texts is None:
-        raise InputError(f"--tokenizer {tokenizer}: is for texts; leave it out, or name --texts")
-    if masks is not None and texts is not None:
-        raise InputError(f"--masks {masks}: texts have none; leave it out")
-    if overlay and masks is None:
-        raise InputError("--overlay: lies beside masks; give --masks DIR, too")
 
 
 def generate(

@@ -28,6 +28,7 @@ Kind = Annotated[
         autocompletion=completing.kinds,
     ),
 ]
+Rounds = Annotated[int | None, typer.Option(min=1, help="How many rounds are trained; 30, and 10 of newton.")]
 
 
 def new(
@@ -53,7 +54,7 @@ def new(
             metavar="NAME", help="Of `mpifl list algorithms`; fedavg.", autocompletion=completing.algorithms
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How many rounds are trained.")] = 30,
+    rounds: Rounds = None,
     encoding: Annotated[str, typer.Option(help="How a CSV table's characters are written.")] = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:

@@ -93,6 +93,8 @@ def _at_site(job: Job, spec: AnySpec, planned: Sequence[SiloPlan]) -> dict[str, 
     from mpifl.wings.privacy import open_site
 
     if not (named := os.environ.get("MPIFL_SITE")):
+        what = "what silos have spent before, and what sites allow, is not known here"
+        print(f"MPIFL_SITE is not set, so {what}; a training needs it", file=sys.stderr)
         return {}
     if not Path(named).is_dir():
         print(f"MPIFL_SITE={named}: there is no such folder yet, so nothing is spent there", file=sys.stderr)

@@ -22,7 +22,8 @@ from mpifl.silo.parameters import FlatModel
 
 BEST = "best so far"
 """The key of the server's state for four float64 numbers. These are the best value of the main metric, its
-round, the evaluations since then, and the round of the last evaluation."""
+round, the evaluations since then, and the round of the last evaluation. The best round is negative while
+all values are the same: then none is best, and the run's model is the last one."""
 UNSCORED = (torch.nan, 0, 0, 0)
 
 
@@ -56,7 +57,7 @@ class BestModel:
             return
         fits = isinstance(kept, Tensor) and kept.shape == (4,) and kept.dtype == torch.float64
         self._server.state[BEST] = kept if fits else torch.tensor(UNSCORED, dtype=torch.float64)
-        if self.keeps and not self.kept:
+        if self.keeps and not self._in_file:
             self._path.unlink(missing_ok=True)
 
     def observe(self, record: Record, model: Mapping[str, Tensor] = MappingProxyType({})) -> Record:
@@ -75,18 +76,29 @@ class BestModel:
             # before the first, `best` is NaN, which reaches nothing
             better = not self._metric.reaches(best, found[1]) and self._keep(last, model)
             if better:
-                best, of_round = found[1], last
+                best, of_round = found[1], last if of_round else -last
+            elif found[1] != best:
+                of_round = abs(of_round)
             since = 0 if better else since + 1
             self._server.state[BEST] = torch.tensor([best, of_round, since, last], dtype=torch.float64)
-        return {"best_round": int(of_round), "evaluations_since_best": int(since)}
+        return {"best_round": abs(int(of_round)), "evaluations_since_best": int(since)}
 
     @property
     def kept(self) -> int:
-        """The round of the model that is kept as the best one; 0 if there is none."""
-        if not self.keeps:
-            return 0
-        best = int(self._server.state[BEST][1])
-        return best if round_of(self._path) == best else 0
+        """The round of the model that is kept as the best one; 0 if there is none, or all are the same."""
+        round, last = self._in_file, int(self._server.state[BEST][3]) if self.keeps else 0
+        return abs(round) if round > 0 or -round == last else 0
+
+    @property
+    def lacks(self) -> bool:
+        """Whether the best model was to be kept and is not there."""
+        return self.keeps and not self._in_file
+
+    @property
+    def _in_file(self) -> int:
+        """The best round by the record, negative while none is better, if its model is there; else 0."""
+        best = int(self._server.state[BEST][1]) if self.keeps else 0
+        return best if round_of(self._path) == abs(best) else 0
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[int]:

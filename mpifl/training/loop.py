@@ -305,7 +305,7 @@ def _finish(t: RunTraining) -> None:
         if vectors and "statistics" in server.state:
             vectors["statistics"] = server.state["statistics"]
         answer = t.recovery.ask(Finish, vectors, sha256=sha256, kept=kept)
-    if t.best.keeps and not kept:
+    if t.best.lacks:
         t.observers.note("no model of the best round is kept; model.safetensors is of the last round")
     if unwritten := [reply.unwritten for reply in answer.of(FinishReply).values() if reply.unwritten]:
         raise InputError(unwritten[0])

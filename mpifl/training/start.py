@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpifl.algorithms import Server
-from mpifl.common import RoundLost
+from mpifl.common import RoundLost, one_line
 from mpifl.data.shards import AnySpec
 from mpifl.exchange import first_of
 from mpifl.report.observers import Progress, Record
@@ -55,10 +55,17 @@ def open_shards(t: RunTraining) -> dict[str, dict[str, str]]:
     origins, member = t.exchange.transport.origins, t.exchange.membership
     ranks = {str(origins[rank]): about for rank, about in sorted(member.about.items())}
     noted = [t.job.attack.warning, *_idle_workers(t), *_idle_settings(t), *_other_bits(t, ranks)]
-    noted.append(unused_gpus(t.job.device, ranks))
+    noted += [unused_gpus(t.job.device, ranks), _of_one_class(t.spec)]
     for warning in filter(None, noted):
         t.observers.note(warning)
     return ranks
+
+
+def _of_one_class(spec: AnySpec) -> str:
+    """Return what the shards say of silos whose held-out rows are all of one class."""
+    notes = spec.source.get("notes")
+    line = notes.get("alike") if isinstance(notes, dict) else None
+    return one_line(line) if isinstance(line, str) else ""
 
 
 def first_progress(t: RunTraining, resume: bool) -> Progress:

@@ -126,6 +126,27 @@ PLANTED = {
 }
 
 
+@pytest.mark.parametrize("whose", ["group", "id"])
+def test_equal_rows_of_different_persons_are_no_fault(tmp_path, capsys, whose):
+    rows = "".join(f"p{n},{n % 3},{n % 2}\n" for n in range(24))
+    (tmp_path / "t.csv").write_text(f"person,dose,ill\n{rows}")
+    spec = f'label = "ill"\n{whose} = "person"\n[features]\ndose = "numeric"\n'
+    (tmp_path / "t.toml").write_text(spec)
+    words = ["partition", "csv", "--data", tmp_path / "t.csv", "--spec", tmp_path / "t.toml", "--test", 0.25]
+    for command in (
+        [*words, "--scheme", "iid", "--silos", 2, "--out", tmp_path / "o"],
+        ["check", tmp_path / "o", "--json"],
+    ):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, command)])
+        assert not ended.value.code
+    found = json.loads(capsys.readouterr().out)["findings"]
+    held = [one for one in found if one["kind"] == "held out"]
+    assert {one["severity"] for one in held} == {"warning"}
+    assert all(one["what"].endswith("; of different persons") for one in held)
+
+
 @pytest.mark.parametrize("piece", [1 << 24, 40])
 @pytest.mark.parametrize("fault", PLANTED)
 def test_what_is_wrong_with_the_examples_is_found_whatever_the_pieces(

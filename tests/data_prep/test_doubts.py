@@ -4,8 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from unit.builders import Alone
 
 from data_prep.cli import main
+from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 
 def run(*words, ends=0):
@@ -148,15 +151,43 @@ def test_the_characters_of_a_text_are_no_doubtful_names(tmp_path, capsys):
     assert json.loads((tmp_path / "out" / "federation.json").read_text())["source"]["notes"] == {"text": said}
 
 
+def test_texts_of_silos_get_no_advice_on_classes(tmp_path, capsys):
+    (tmp_path / "texts").mkdir()
+    for name, text in {"one": "abab baba abba\n", "two": "xyxy zzyx yxxy\n"}.items():
+        (tmp_path / "texts" / f"{name}.txt").write_text(text * 20)
+    words = ("--option", "roles=false", "--option", "length=8", "--scheme", "natural")
+    run("partition", "text", "--data", tmp_path / "texts", *words, "--out", tmp_path / "out")
+    capsys.readouterr()
+    run("inspect", tmp_path / "out")
+    assert "Labels differ" not in capsys.readouterr().out
+
+
 def test_a_class_that_a_silo_trains_on_and_never_tests_is_told(tmp_path, capsys):
     y, person = np.repeat([0, 1], [45, 5]), np.repeat(np.arange(10), 5)  # all positives are of one person
     np.savez(tmp_path / "in.npz", x=X[np.arange(50) % 24], y=y, p=person, silo=np.repeat(["north"], 50))
     words = ("--scheme", "natural", "--test", 0.2, "--group", "p", "--class-names", "well,ill")
     run("partition", "npz", "--data", tmp_path / "in.npz", *words, "--out", tmp_path / "out")
     said = "silo 'north' has 5 training examples of class 'ill', and its test split has none"
-    assert f"warning: {said}" in capsys.readouterr().err
+    alike = "silo 'north': all 10 test rows are of class 'well', so scores on it tell nothing"
+    printed = capsys.readouterr().err
+    assert [f"warning: {line}\n" in printed for line in (said, alike)] == [True, True]
     run("check", tmp_path / "out", "--json", "--no-duplicates")
-    assert said in [one["what"] for one in json.loads(capsys.readouterr().out)["findings"]]
+    found = [one["what"] for one in json.loads(capsys.readouterr().out)["findings"]]
+    assert [line in found for line in (said, alike)] == [True, True]
+    job = {"name": "j", "shards": str(tmp_path / "out"), "rounds": 1, "model": {"name": "logreg"}}
+    train({**job, "device": "cpu"}, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
+    assert alike in capsys.readouterr().err
+
+
+def test_a_silo_whose_validation_masks_are_empty_is_told(tmp_path, capsys):
+    y = np.zeros((24, 4, 4), np.int64)
+    y[:12, 1:3, 1:3] = 1
+    silo = np.repeat(["north", "south"], 12)
+    np.savez(tmp_path / "in.npz", x=np.zeros((24, 4, 4, 1), np.float32), y=y, silo=silo)
+    words = ("--scheme", "natural", "--valid", 0.25, "--class-names", "none,tumour")
+    run("partition", "npz", "--data", tmp_path / "in.npz", *words, "--out", tmp_path / "out")
+    said = "silo 'south': all 3 valid images have masks of class 'none', so scores on it tell nothing"
+    assert f"warning: {said}\n" in capsys.readouterr().err
 
 
 def test_vertical_folders_warn_too(tmp_path, capsys):

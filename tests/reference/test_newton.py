@@ -15,9 +15,10 @@ from hypothesis import given, settings, strategies as st
 from mpifl.cli.plan.played_rounds import play
 from mpifl.data import Targets
 from mpifl.data.shards.shards import Features, FederationSpec
+from mpifl.report.terminal import show_coefficients
 from mpifl.run.job import read_job
 from mpifl.wings.analysis import exact_products as exact
-from mpifl.wings.analysis.coefficients import independent
+from mpifl.wings.analysis.coefficients import compared_with, independent
 from mpifl.wings.analysis.families import Binomial
 from scripts.write_shard import write_shard
 
@@ -37,6 +38,7 @@ def job(name: str, shards: str, **tables: Any) -> dict[str, Any]:
     return {"name": name, "shards": shards, "seed": 11, "rounds": 8, **usual, **tables}
 
 
+Names = tuple[str, ...]
 RIDGE = {"name": "newton", "ridge": 2.0}
 DAMPED = {"name": "newton", "damping": 1.0}
 VALUES = {"task": {"name": "regression"}, "rounds": 3}
@@ -66,7 +68,7 @@ def design(x: np.ndarray) -> np.ndarray:
     return np.column_stack([np.ones(len(x)), x[:, :4].astype(np.float64)])
 
 
-def write(folder: Path, silos: list[tuple[np.ndarray, np.ndarray]], kind: str) -> None:
+def write(folder: Path, silos: list[tuple[np.ndarray, np.ndarray]], kind: str, names: Names = ()) -> None:
     """Write a folder of shards."""
     folder.mkdir()
     of: dict[str, Any] = {"features": COLUMNS, "classes": 2}
@@ -76,15 +78,16 @@ def write(folder: Path, silos: list[tuple[np.ndarray, np.ndarray]], kind: str) -
         write_shard(folder / f"{k}.h5", {"train": silo}, silo=k, name=f"silo {k}", **of)
         for k, silo in enumerate(silos)
     ]
+    standardised = {"age": {"mean": 40.0, "deviation": 12.5}}
     told = {
         "format_version": 1 + (kind == "values"),
         "name": "rows",
         "seed": 0,
         "scheme": {"name": "cut"},
-        "source": {},
+        "source": {"encoding": {"kind": "table", "digest": "", "spec": {"features": standardised}}},
         "silos": entries,
     }
-    FederationSpec(**told, **of).write(folder)
+    FederationSpec(**told, **of, feature_names=names or None).write(folder)
 
 
 @pytest.fixture(scope="module")
@@ -229,13 +232,52 @@ def test_columns_that_follow_from_others_are_found_in_order() -> None:
     draw = np.random.default_rng(0)
     a = draw.normal(size=(50, 6))
     a[:, 2], a[:, 5], a[:, 3] = a[:, 0] + 2 * a[:, 1], 0, a[:, 4] * 1e-6
-    kept = independent(torch.from_numpy(a.T @ a))
-    assert kept.tolist() == [True, True, False, True, False, False]
+    information = torch.from_numpy(a.T @ a)
+    assert independent(information).tolist() == [True, True, False, True, False, False]
+    levels = [[0, 1, 2]]
+    kept = independent(information, levels)
+    assert kept.tolist() == [False, True, True, True, False, False]
+    assert compared_with(information, kept, levels).nonzero().flatten().tolist() == [0]
+    a[:, 0], a[:, 2] = 0, 2 * a[:, 1]  # a first level that never occurs is no reference
+    information = torch.from_numpy(a.T @ a)
+    kept = independent(information, levels)
+    assert kept.tolist() == [False, False, True, True, False, False]
+    assert compared_with(information, kept, levels).nonzero().flatten().tolist() == [1]
 
 
-def one(x: np.ndarray, y: np.ndarray, tmp_path: Path, kind: str = "yes", **tables: Any) -> Any:
+def test_levels_are_compared_with_the_first_and_never_with_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first in order is the reference of R and statsmodels, too."""
+    x, y = rows_of("values")
+    level = np.random.default_rng(2).integers(0, 3, N)
+    x = np.column_stack([x[:, :2], *(level == nth for nth in range(3))])
+    names = ("age", "dose", "cp=a", "cp=b", "cp=missing")
+    assert one(x, y, tmp_path, "values", names).returncode == 0
+    a = np.column_stack([np.ones(N), np.delete(x, 2, axis=1)]).astype(np.float32).astype(np.float64)
+    right = np.linalg.lstsq(a, y.astype(np.float64), rcond=None)[0]
+    np.testing.assert_allclose(column(tmp_path / "one", "estimate"), right, rtol=1e-9)
+    rows = {row["name"]: row for row in last(tmp_path / "one")["coefficients"]}
+    assert rows["cp=a"] == {"name": "cp=a", "left_out": True, "reference": True}
+    assert {name for name, row in rows.items() if row.get("against") == "cp=a"} == {"cp=b", "cp=missing"}
+    show_coefficients(tmp_path / "one", tmp_path / "table.csv")
+    printed = capsys.readouterr().out
+    assert "other levels of a category are compared with: cp=a" in printed
+    assert "per deviation of the column, as the shards have it: age 12.5" in printed
+    table = (tmp_path / "table.csv").read_text().splitlines()
+    assert [table[2].endswith(",,12.5"), table[-1].endswith(",cp=a,")] == [True, True]
+
+
+def one(
+    x: np.ndarray,
+    y: np.ndarray,
+    tmp_path: Path,
+    kind: str = "yes",
+    names: Names = (),
+    **tables: Any,
+) -> Any:
     """Train on rows in one silo; return what the command did, and the run."""
-    write(tmp_path / "shards", [(x.astype(np.float32), y)], kind)
+    write(tmp_path / "shards", [(x.astype(np.float32), y)], kind, names)
     more = {"model": {"name": "logreg"}, "rounds": 30, **(VALUES if kind == "values" else {}), **tables}
     (tmp_path / "jobs.json").write_text(json.dumps([job("one", "shards", **more)]))
     return ranks(1, Path(__file__).parent / "drive.py", tmp_path / "jobs.json", tmp_path, cwd=tmp_path)

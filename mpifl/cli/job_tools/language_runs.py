@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ class Prompts:
     seed: int | None = None
     temperature: float | None = None
     tokenizer: str | None = None
+
+
+MOST_LOGITS = 4_000_000
+"""Numbers that a model answers at once, at most."""
 
 
 @dataclass(frozen=True)
@@ -144,15 +149,39 @@ def _loss(opened: _LanguageModel, prompt: Sequence[int], text: Sequence[int]) ->
     every = [*prompt, *text, *([] if end is None else [end])]
     one = opened.spec.features
     length = (next(iter(one.values())) if isinstance(one, dict) else one).shape[0]
-    begin, total, count = max(0, len(prompt) - 1), 0.0, 0
+    begin, total, count, windows = max(0, len(prompt) - 1), 0.0, 0, list[tuple[Any, torch.Tensor, int]]()
     for start in range(0, len(every) - 1, length):
         x, last = inputs(every[start : start + length][: len(every) - 1 - start])
         y = torch.tensor(every[start + 1 : start + last + 2])
-        skipped = min(max(0, begin - start), len(y))
-        logits = opened.outputs(x)[0, :, skipped : last + 1].double().T
-        total += float(F.cross_entropy(logits, y[skipped:], reduction="sum")) if len(y) > skipped else 0.0
-        count += len(y) - skipped
+        if (skipped := max(0, begin - start)) < len(y):
+            windows.append((x, y, skipped))
+    for some in _together(windows, max(1, MOST_LOGITS // (length * (opened.spec.classes or 1)))):
+        logits = opened.outputs(_joined([x for x, _, _ in some]))
+        for row, (_, y, skipped) in zip(logits, some, strict=True):
+            of = row[:, skipped : len(y)].double().T
+            total += float(F.cross_entropy(of, y[skipped:], reduction="sum"))
+            count += len(y) - skipped
     return total, count
+
+
+def _together(
+    windows: Sequence[tuple[Any, torch.Tensor, int]], most: int
+) -> Iterator[Sequence[tuple[Any, torch.Tensor, int]]]:
+    """Yield windows of a text that a model takes at once: so many at most, and of one length."""
+    for _, alike in groupby(windows, lambda window: _length(window[0])):
+        some = [*alike]
+        yield from (some[at : at + most] for at in range(0, len(some), most))
+
+
+def _length(x: Any) -> int:
+    return int((next(iter(x.values())) if isinstance(x, dict) else x).shape[1])
+
+
+def _joined(inputs: Sequence[Any]) -> Any:
+    """Return examples as one batch."""
+    if isinstance(inputs[0], dict):
+        return {name: torch.cat([one[name] for one in inputs]) for name in inputs[0]}
+    return torch.cat([*inputs])
 
 
 def _encoded(tokens: Any, texts: Sequence[str], where: str) -> list[list[int]]:

@@ -14,6 +14,7 @@ LINES = ".jsonl"
 TEXTS = (".txt", LINES)
 SPLITS = ("train", "test")
 USUAL_SILOS = 4
+FITTED = "newton: all rows are fitted, by --test 0; errors are too small where a person has several rows"
 VALIDATED = 40
 """Images of a silo from which on a job has validation rows."""
 
@@ -140,7 +141,9 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
         raise InputError(f"--encoding: {error}") from None
     silo = answers.silos if answers.silos and not answers.silos.isdecimal() else None
     columns = tuple(name.strip() for name in answers.label.split(","))
-    drafted = draft(paths, Learned(kind, columns, silo, encoding=encoding, by_own=True))
+    drafted = draft(
+        paths, Learned(kind, columns, silo, encoding=encoding, by_own=True, in_units=answers.fits_all)
+    )
     told = [*drafted.told, *units_of_tables(paths, drafted)]
     if len(paths) == 1 and (only := drafted.beside.get(paths[0])):
         answers = replace(answers, own_spec=str(only.path))
@@ -151,6 +154,8 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
     answers = replace(answers, classes=drafted.classes)
     if answers.is_binary:
         told.append(_binary(answers))
+    if answers.fits_all:
+        told.append(FITTED)
     specs = {} if answers.own_spec else {answers.columns: drafted.text}
     specs |= {str(spec_beside(path)): text for path, text in drafted.own.items()}
     sites = []

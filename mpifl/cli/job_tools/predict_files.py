@@ -13,7 +13,7 @@ import numpy as np
 from mpifl.common import InputError, one_line
 from mpifl.data import Array
 from mpifl.data.shards import FederationSpec, Provenance, by_path, encoding_of
-from mpifl.report.judging import MaskFiles, check_asked, learned_from, predict_pieces
+from mpifl.report.judging import MaskFiles, Which, check_asked, learned_from, predict_pieces
 
 Pieces = Iterator[tuple[Array, Provenance]]
 MADE_BY = {
@@ -32,15 +32,17 @@ class Predicting:
         run: The run folder.
         out: The file, `.parquet`, `.csv` or `.npz`.
         trusted: The plug-ins that the run's job may import.
-        last: Take the model of the last round.
+        last: Take the model of the last round, or a silo's own.
         masks: Takes the predicted masks of images.
+        force: Take columns that are too far from the training.
     """
 
     run: Path
     out: Path
     trusted: Collection[str] = ()
-    last: bool = False
+    last: Which = False
     masks: MaskFiles | None = None
+    force: bool = False
 
     def learned(self) -> FederationSpec:
         """Return what is known of the training's shards, after checks of the output."""
@@ -71,7 +73,7 @@ def predict_table(asked: Predicting, table: Path, own: Path | None = None) -> No
 
     _check_tables(table)
     record = _record(asked.run, table, asked.learned(), ("table",))
-    given = UnlabelledTable(kind_of(table), table, record["spec"], own)
+    given = UnlabelledTable(kind_of(table), table, record["spec"], own, force=asked.force)
     asked.write(table, given.told(), _of_table(given))
 
 
@@ -125,7 +127,7 @@ def predict_arrays(asked: Predicting, file: Path) -> None:
     from data_prep.sources import unlabelled_arrays
 
     spec = asked.learned()
-    x, told = unlabelled_arrays(file, spec.features, encoding_of(spec.source))
+    x, told = unlabelled_arrays(file, spec.features, encoding_of(spec.source), force=asked.force)
     count = len(next(iter(by_path("x", x).values())))
     asked.write(file, told, iter([(x, Provenance(np.arange(count)))]))
 

@@ -130,6 +130,7 @@ TEMPLATES: dict[str, Template] = {
 """The templates by the names that `mpifl new` takes."""
 
 
+ROUNDS, NEWTON_ROUNDS = 30, 10
 RARE = 0.2
 """The share of the rows below which a class is rare."""
 
@@ -145,7 +146,7 @@ class Answers:
         label: The label's column, or several with commas; the folder of masks; or "" without a label.
         silos: The number of silos, or the column or field that names them; "" where the data is parted.
         algorithm: The algorithm; "" for the template's.
-        rounds: The number of rounds.
+        rounds: The number of rounds; None for the usual one.
         moments: Mean and deviation of each label column of values, if known.
         classes: The rows of each class of a label of categories, in the order of the classes, if known.
         parted: Whether the data has a folder or a file for each silo.
@@ -161,7 +162,7 @@ class Answers:
     label: str = ""
     silos: str = ""
     algorithm: str = ""
-    rounds: int = 30
+    rounds: int | None = None
     moments: tuple[tuple[float, float], ...] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
     parted: bool = False
@@ -190,6 +191,17 @@ class Answers:
         if self.silos and len(self.data) > 1:
             raise InputError(f"--silos {self.silos}: each of {len(self.data)} tables is a silo; leave it out")
         return found
+
+    @property
+    def fits_all(self) -> bool:
+        """Whether a regression is fitted to all rows: none is held out, and columns keep their units."""
+        return self.algorithm == "newton"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Further words of the command that makes the shards."""
+        words = self.template.words if self.drawn is None else self.drawn
+        return ("--test", "0") if self.fits_all and self.template.of_table else words
 
     @property
     def of_lines(self) -> bool:
@@ -221,7 +233,8 @@ class Answers:
     def job(self) -> Table:
         """Return the job."""
         template = self.template
-        head: Table = {"name": self.name, "shards": f"shards/{self.name}", "seed": 7, "rounds": self.rounds}
+        rounds = self.rounds or (NEWTON_ROUNDS if self.fits_all else ROUNDS)
+        head: Table = {"name": self.name, "shards": f"shards/{self.name}", "seed": 7, "rounds": rounds}
         tables: dict[str, Table] = {
             "algorithm": {"name": self.algorithm or template.algorithm},
             "checkpoint": {"every": 10},
@@ -237,7 +250,7 @@ class Answers:
             tables["evaluate"] = {"split": "valid", "patience": 10}
         order = ("model", "task", "algorithm", "split", "local", "evaluate", "checkpoint")
         whole: dict[str, Table] = {**template.job, **tables}
-        if self.algorithm == "newton":  # has no training by steps, and one coefficient a column
+        if self.fits_all:  # has no training by steps, and one coefficient a column
             task = "binary" if self.is_binary else "regression"
             whole = {**tables, "model": {"name": "logreg"}, "task": {"name": task}}
         return {**head, **{table: dict(whole[table]) for table in order if table in whole}}
@@ -247,7 +260,7 @@ class Answers:
         out, seed = ["--out", f"shards/{self.name}"], ["--seed", "7"]
         if len(self.data) > 1:
             spec = ["--spec", self.columns, "--name", self.name]
-            return [shlex.join(["data-prep", "sites", *self.data, *spec, *self.template.words, *seed, *out])]
+            return [shlex.join(["data-prep", "sites", *self.data, *spec, *self.words, *seed, *out])]
         return [shlex.join([*self._cut(source), *out, *self._scheme(source), *seed])]
 
     def commands_apart(self, sites: Sequence[SiteData]) -> list[str]:
@@ -257,7 +270,7 @@ class Answers:
             words = ["--data", one.table, "--spec", one.spec, "--out", f"{one.name}.json"]
             made.append(["data-prep", "statistics", one.source, *words])
         made.append(["data-prep", "spec", agreed, "--name", self.name, "--table", self.columns])
-        out = [*self.template.words, "--seed", "7", "--out", f"shards/{self.name}"]
+        out = [*self.words, "--seed", "7", "--out", f"shards/{self.name}"]
         for number, one in enumerate(sites):
             own = ["--data", one.table, "--option", f"spec={one.spec}", "--spec", agreed]
             whose = ["--silo", str(number), "--name", one.name]
@@ -280,8 +293,7 @@ class Answers:
         """Return the words of a partition that say how silos are made, and what is held out."""
         number = ["--silos", self.silos] if self.silos.isdecimal() else []
         scheme = ["natural", *number] if self.parted or not number else [*self.template.scheme, *number]
-        words = self.template.words if self.drawn is None else self.drawn
-        held = () if self.parted and source == "text" else words
+        held = () if self.parted and source == "text" else self.words
         if self.validated:  # a group is whole in one split, so a small share might hold none
             held = (*held, "--valid", "0.2" if self.group else "0.1")
         return ["--scheme", *scheme, *held]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -62,6 +63,9 @@ class SlurmOptions:
         return self.gpus_per_node or by_gres
 
 
+MEMORY = re.compile(r"\d+[KMGT]?B?", re.IGNORECASE)
+
+
 def submit_job(
     job_file: Path,
     out: Path,
@@ -87,6 +91,7 @@ def submit_job(
     if wishes.at_once is not None and not wishes.sweep:
         raise InputError(f"--at-once {wishes.at_once}: is for runs of a sweep; give --sweep, or leave it out")
     _check_time(wishes.time)
+    _check_memory(wishes.sbatch.get("mem"))
     tasks = tasks_left(job_file, overrides, out) if wishes.sweep else [ArrayTask(None, out, overrides)]
     checked = [check_whole(job_file, t.overrides, t.run, True, force, wishes.elsewhere) for t in tasks]
     for note in dict.fromkeys(note for found in checked for note in found.notes):
@@ -154,6 +159,13 @@ def _threads(job: Job) -> int:
 
 def _cpus_per_task(job: Job, wishes: SlurmOptions) -> int:
     return wishes.cpus_per_task or _threads(job)
+
+
+def _check_memory(size: object) -> None:
+    """Check that sbatch takes a size of memory."""
+    if isinstance(size, str) and not MEMORY.fullmatch(size):
+        what = "sbatch takes a whole number with K, M, G or T, or in megabytes, such as 4G"
+        raise InputError(f"--mem {size}: {what}")
 
 
 def _check_time(time: str | None) -> None:

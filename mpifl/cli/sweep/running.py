@@ -28,7 +28,7 @@ from mpifl.report.observers import PLAIN, figures_of
 from mpifl.report.pages import write_best
 from mpifl.report.runs import Output, compare_runs, runs_in
 from mpifl.run.folder import read_metrics, why_lost
-from mpifl.wire.launching import own_launcher
+from mpifl.wire.launching import check_launch
 
 LOST = 3
 """The exit code if too few silos answered, for example when a training diverges."""
@@ -187,11 +187,11 @@ def run_each(
         The exit code of each, now or earlier; the last is 75 if a signal stopped it.
 
     Raises:
-        InputError: there is no launcher for ranks, or a folder cannot be written.
+        InputError: no launcher starts the ranks, or a folder cannot be written.
     """
     codes: list[int] = []
-    if ranks > 1:
-        own_launcher()  # so that a missing launcher is one line, not one for each run
+    if (most := max((task.ranks or ranks for task in tasks), default=1)) > 1:
+        check_launch(most, f"--ranks {most}")  # so that this is one line, not one for each run
     with _SweepProgress(tasks) as progress:
         for task in tasks:
             state = task.state

@@ -55,6 +55,7 @@ from .suspicion import (
     Suspicion as Suspicion,
 )
 from .trained import (
+    OwnModel as OwnModel,
     Trained as Trained,
     Which as Which,
     check_plugins as check_plugins,

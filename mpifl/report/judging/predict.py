@@ -30,7 +30,7 @@ from mpifl.report.judging.given_shards import PredictedShards, check_fit, shards
 from mpifl.report.judging.mask_files import MaskFiles
 from mpifl.report.judging.prediction_tables import Append, Columns, check_ending, written
 from mpifl.report.judging.row_order import RowOrder, SplitRows, in_order
-from mpifl.report.judging.trained import module_of, read_job_of, told_model
+from mpifl.report.judging.trained import Which, module_of, read_job_of, told_model
 from mpifl.run.job import Job
 from mpifl.silo import as_fits
 from mpifl.silo.parameters import FlatModel
@@ -42,7 +42,7 @@ def predict_run(
     data: Path,
     out: Path,
     trusted: Collection[str] = (),
-    last: bool = False,
+    last: Which = False,
     split: str | None = None,
     force: bool = False,
     masks: MaskFiles | None = None,
@@ -54,7 +54,7 @@ def predict_run(
         data: A shard folder, or one shard beside the `federation.json` or the entry that describes it.
         out: The file, `.parquet`, `.csv` or `.npz`.
         trusted: The plug-ins that the run's job may import.
-        last: Take the model of the last round.
+        last: Take the model of the last round, or a silo's own.
         split: Predict this split alone; by default all of them.
         force: Take shards that another spec has cut.
         masks: Takes the predicted masks of images.
@@ -133,7 +133,7 @@ def predict_pieces(
     pieces: Iterable[tuple[Array, Provenance]],
     out: Path,
     data: Path,
-    last: bool = False,
+    last: Which = False,
     masks: MaskFiles | None = None,
 ) -> None:
     """Write a table with a row for each of some examples without targets, in their order.
@@ -145,7 +145,7 @@ def predict_pieces(
         pieces: Features [m, *shape] as shards store them, perhaps by name, and where they were given.
         out: The file.
         data: Where the examples are from, for the error.
-        last: Take the model of the last round.
+        last: Take the model of the last round, or a silo's own.
         masks: Takes the predicted masks of images.
 
     Raises:

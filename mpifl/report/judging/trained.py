@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from torch import nn
 
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, check_there, written_after
+from mpifl.common import InputError, check_there, choices, sha256_of, written_after
 from mpifl.data.batches import Batches
 from mpifl.data.shards import FederationSpec, Split
 from mpifl.learning import models
 from mpifl.learning.tasks import Task
 from mpifl.report.judging import weights_told
 from mpifl.report.runs import A_RUN, read_run, read_shards
-from mpifl.run.folder import describe, load_final, number, read_environment, read_metrics, round_of, same_data
+from mpifl.run.folder import (
+    MADE_WITH,
+    describe,
+    load_final,
+    metadata_of,
+    number,
+    read_environment,
+    read_metrics,
+    round_of,
+    same_data,
+)
 from mpifl.run.job import Job, read_kept
 from mpifl.silo import Score, evaluate
 from mpifl.silo.parameters import FlatModel
@@ -32,9 +43,17 @@ WHICH = {
     "best": "the best so far; the run has not come to its end",
 }
 """What the models of a run's files are, where the files tell their rounds."""
-Which: TypeAlias = bool | Literal["initial"]
-"""Which of a run's models is asked for: the run's own (False), that of the last round (True), or the one that
-the training began with."""
+
+
+class OwnModel(NamedTuple):
+    """The model of its own that a silo of this name has at the end."""
+
+    name: str
+
+
+Which: TypeAlias = bool | Literal["initial"] | OwnModel
+"""Which of a run's models is asked for: the run's own (False), that of the last round (True), the one that
+the training began with, or a silo's own."""
 NAMED = 3
 """Personal parameters that a line names: FedBN leaves hundreds."""
 
@@ -141,12 +160,15 @@ def module_of(run: Path, job: Job, spec: FederationSpec, last: Which = False) ->
     algorithm, table = job.build_algorithm().for_federation(spec), job.model
     task, width = algorithm.task, algorithm.task.width(spec)
     module = models.build(table.name, table.arguments, spec.features, width, seed=job.seed, task=task)
+    if isinstance(last, OwnModel):
+        load_final(module, job.model, path, run)
+        return module
     if personal := sorted(algorithm.personal_names(module)):
         more = f" and {len(personal) - NAMED:,} more parameters" if len(personal) > NAMED else ""
         whose = f"{job.algorithm['name']} leaves {', '.join(personal[:NAMED])}{more} at the silos"
         scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"
         where = f"in personal/{run.name} of its site's folder" if job.secure else "in personal/"
-        raise InputError(f"{run}: {whose}, which have a model each, {where}; {scores}")
+        raise InputError(f"{run}: {whose}, which have a model each, {where}; name a --silo; {scores}")
     load_final(module, job.model, path)
     if algorithm.own_models:
         what = (
@@ -162,11 +184,19 @@ def model_file(run: Path, job: Job, last: Which = False) -> Path:
     Args:
         run: The run folder.
         job: Its job.
-        last: Return the model of the last round in any case, or the one of the beginning.
+        last: Return the model of the last round in any case, the one of the beginning, or a silo's own.
 
     Raises:
-        InputError: the run has not come to its end, and keeps no best model, or the last one is asked for.
+        InputError: the run has not come to its end, and keeps no best model, or the last one is asked for; a
+            silo has no model of its own.
     """
+    if isinstance(last, OwnModel):
+        return _own_model(run, job, last.name, _end_model(run, job))
+    return _end_model(run, job, last)
+
+
+def _end_model(run: Path, job: Job, last: bool | Literal["initial"] = False) -> Path:
+    """Return the file of the model of a run's end, or of its beginning; see `model_file`."""
     if last == "initial":
         check_there(begun := run / "initial.safetensors")
         return begun
@@ -179,6 +209,37 @@ def model_file(run: Path, job: Job, last: Which = False) -> Path:
     if not path.exists():
         raise InputError(f"{path}: is not there; the run has not come to its end ({GO_ON})")
     raise InputError(f"{path}: is of an earlier end; the run has not come to its own ({GO_ON})")
+
+
+def _own_model(run: Path, job: Job, name: str, model: Path) -> Path:
+    """Return the file of a silo's own model, which was made with the `model` of all.
+
+    Raises:
+        InputError: there is no such silo, it has none, or the file is not here or of another end.
+    """
+    where, number, folder = f"--silo {name}", _number_of(run, name), run / "personal"
+    if job.secure:
+        if not (site := os.environ.get("MPIFL_SITE")):
+            what = "it lies in its site's folder, since sums were masked"
+            raise InputError(f"{where}: {what}; set MPIFL_SITE at that site")
+        kept = sorted(Path(site, "personal").glob(f"{run.name}-*"))
+        folder = kept[-1] if len(kept) == 1 else Path(site, "personal", run.name)
+    path = folder / f"silo_{number:04d}.safetensors"
+    if not path.exists():
+        what = f"{path} is not there: '{job.algorithm['name']}' leaves no model of a silo's own"
+        raise InputError(f"{where}: {what}, or it lies where the ranks of that silo have run")
+    if metadata_of(path).get(MADE_WITH) != sha256_of(model):
+        raise InputError(f"{where}: {path} is not of the end that {model} is of ({GO_ON})")
+    return path
+
+
+def _number_of(run: Path, name: str) -> int:
+    """Return the number of a silo that goes by its name, or by its number where silos have none."""
+    names: list[str] = read_environment(run).get("silos") or []
+    if name not in names and (names or not name.isdecimal()):
+        rest = choices(name, names) if names else "silos go by their numbers"
+        raise InputError(f"--silo {name}: is no silo of {run}; {rest}")
+    return names.index(name) if names else int(name)
 
 
 def _check_best(run: Path, path: Path) -> None:
@@ -194,6 +255,9 @@ def told_model(run: Path, job: Job, last: Which = False) -> dict[str, Any]:
     tell_weights(job)
     if last == "initial":
         print(f"model: {path}, before the training")
+    if isinstance(last, OwnModel):
+        print(f"model: {path}, of silo {last.name}")
+        return {"model": path.name, "silo": last.name}
     if not (round := round_of(path)):
         return {"model": path.name}
     print(f"model: {path}, of round {round:,}, {WHICH[path.stem]}")
@@ -212,12 +276,12 @@ def check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
     Raises:
         InputError: it names other code.
     """
-    for table, name in job.plugins.items():
-        if name not in trusted:
-            table, _, key = table.partition(".")
-            named = f"{run}/job.toml: [{table}] {key or 'name'} = '{name}'"
-            what = f"{named}: is code that this command would import and run"
-            raise InputError(f"{what}; name it by --trust {shlex.quote(name)} if you trust it")
+    if asked := {where: name for where, name in job.plugins.items() if name not in trusted}:
+        places = [(where.partition("."), name) for where, name in asked.items()]
+        named = " and ".join(f"[{table}] {key or 'name'} = '{name}'" for (table, _, key), name in places)
+        what = f"{run}/job.toml: {named}: is code that this command would import and run"
+        words = " ".join(f"--trust {shlex.quote(name)}" for name in dict.fromkeys(asked.values()))
+        raise InputError(f"{what}; name it by {words} if you trust it")
     if job.plugins and Path.cwd().is_relative_to(run.resolve()):
         what = "modules would be imported from the run folder itself"
         raise InputError(f"{run}: {what}; start the command in another folder")

@@ -86,6 +86,8 @@ class Console(Observer):
         """Start the progress line."""
         if self._shown:
             self._print(title, soft_wrap=False)
+            if round:
+                self._print(f"continues after round {round:,}, from its checkpoint")
             self._told_part = round * MOST_LINES // self._rounds
             self._progress.reset(self._task, completed=round)
             self._progress.start()

@@ -109,19 +109,34 @@ def stopped_early(
         return ""
     said = f"stopped early, after round {last['round']:,} of {rounds:,}: {why}"
     if (best := best_round(records, metric)) is None:
-        return said
+        return "; ".join(filter(None, [said, never_moved(records, metric)]))
     kept = ", and model.safetensors is of it" if number(last, "model_round") == best[0] else ""
     return f"{said}; round {best[0]:,} was best, with {metric.name} {metric.write(best[1])}{kept}"
 
 
 def best_round(records: Sequence[Record], metric: MetricInfo) -> tuple[int, float] | None:
     """Return the round with the best value of what a run is judged by, and the value; None if none was
-    scored."""
-    scored = [(record["round"], *found) for record in records if (found := judged(record, metric))]
-    points = [(round, value) for round, key, value in scored if key == scored[0][1]]
-    if not points:
+    scored, or all are the same."""
+    points = _scored(records, metric)
+    if not points or never_moved(records, metric):
         return None
     noted, best = number(records[-1], "best_round"), metric.best(value for _, value in points)
     return next((one for one in points if one[0] == noted), None) or next(
         one for one in points if one[1] == best
     )
+
+
+def never_moved(records: Sequence[Record], metric: MetricInfo) -> str:
+    """Say that all rounds have the same value of what a run is judged by; "" if they have not, or one was
+    scored."""
+    points = _scored(records, metric)
+    if len(points) < 2 or len({value for _, value in points}) > 1:
+        return ""
+    where = f"{metric.name} never moved: {metric.write(points[0][1])} in each of {len(points):,} evaluations"
+    return f"{where}, so no round is best, and the model is the last one"
+
+
+def _scored(records: Sequence[Record], metric: MetricInfo) -> list[tuple[int, float]]:
+    """Return the rounds with a value of what a run is judged by, and the values."""
+    scored = [(record["round"], *found) for record in records if (found := judged(record, metric))]
+    return [(round, value) for round, key, value in scored if key == scored[0][1]]

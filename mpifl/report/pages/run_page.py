@@ -13,7 +13,7 @@ from mpifl.common.pages import Block, Fold, Table, check_page, render, there, wr
 from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
-from mpifl.report.pages.answers_section import Answered, answered, answers_section, plot_answers
+from mpifl.report.pages.answers_section import SILOS, TEST, Answered, answered, answers_section, plot_answers
 from mpifl.report.pages.diverged import cause, model_told
 from mpifl.report.pages.falls import falls
 from mpifl.report.pages.gains import compared, gains_over
@@ -133,6 +133,7 @@ def page(
     summary = replace(summary, remarks=(*summary.remarks, *found.doubts(chance.counts(summary.metric))))
     main = run_figures.curve(summary, names)
     over = gains_over(alone, summary, held) if alone is not None else {}
+    useless = chance.of_no_use(found.rows.get(TEST) or found.rows.get(SILOS), _classes(spec))
     drawn, fallen = silos(summary, names, held, main, over)
     figures = [main, happened(summary, names, fallen, every is not None), *drawn]
     figures += answers_section(found, _classes(spec))
@@ -146,7 +147,9 @@ def page(
         every=every,
         broad=alone is not None,  # its table of silos has two more columns
         state=_state(summary, every),
-        head=_head(summary, environment, names, every, held, compared(summary, alone, over, held)),
+        head=_head(
+            summary, environment, names, every, held, [*compared(summary, alone, over, held), useless]
+        ),
         cards=_cards(summary, judging(summary, spec, held), held),
         figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),

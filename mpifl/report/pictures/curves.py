@@ -26,6 +26,10 @@ CYCLE = 3
 """Neighbours on a page differ by their dashes, too, which repeat after so many."""
 
 
+PER_CENT = 100.0
+"""The scale of a share."""
+
+
 @dataclass(frozen=True)
 class Curve:
     """One figure of a group of runs, where all of them have it: means over the runs, and the deviation."""
@@ -34,6 +38,12 @@ class Curve:
     """[4, n]: the round, and the MB, seconds and virtual seconds until its end; NaN if not known."""
     mean: np.ndarray
     deviation: np.ndarray
+
+    def band(self, scale: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ends of the band of one deviation; a share, whose scale is 100, stays from 0 to 100."""
+        ends = self.mean - self.deviation, self.mean + self.deviation
+        low, high = (np.clip(end, 0, PER_CENT) if scale == PER_CENT else end for end in ends)
+        return low, high
 
 
 def curve(group: Group, figure: str, scale: float = 1.0) -> Curve | None:

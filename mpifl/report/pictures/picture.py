@@ -199,7 +199,7 @@ def _row(
     for axes, (along, which) in zip(panels, over, strict=True):
         above = lie_above([line.curve for line in lines], which)
         for line, covers in zip(lines, above, strict=True):
-            _line(axes, line, which, LINE * (1 + 1.5 * len(covers)))
+            _line(axes, line, which, LINE * (1 + 1.5 * len(covers)), row.scale)
         axes.set(xlabel=along)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
@@ -226,12 +226,11 @@ def _ends(line: DrawnLine) -> Iterator[LineEnd]:
         yield LineEnd(line.called, line.look.colour, float(line.curve.mean[-1]))
 
 
-def _line(axes: Any, line: DrawnLine, which: int, width: float) -> None:
+def _line(axes: Any, line: DrawnLine, which: int, width: float, scale: float) -> None:
     if (found := line.curve) is None:
         return
     colour, marker = line.look.colour, "o" if len(found.mean) == 1 else ""
     axes.plot(found.at[which], found.mean, line.look.style, color=colour, label=line.called, marker=marker,
               linewidth=width)  # fmt: skip
     if found.deviation.any():
-        low, high = found.mean - found.deviation, found.mean + found.deviation
-        axes.fill_between(found.at[which], low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(found.at[which], *found.band(scale), color=colour, alpha=0.15, linewidth=0)

@@ -15,7 +15,7 @@ from mpifl.common import InputError, write_atomic
 from mpifl.report.runs import doubts, read_run, trained_on
 from mpifl.run.folder import read_environment, read_metrics
 
-COLUMNS = ("name", "estimate", "error", "statistic", "p", "low", "high", "odds_ratio")
+COLUMNS = ("name", "estimate", "error", "statistic", "p", "low", "high", "odds_ratio", "against", "deviation")
 SETTLED = 1e-8
 """The decrement of Newton's method below which a fit's digits stand."""
 
@@ -38,7 +38,11 @@ def show_coefficients(run: Path, to: Path | None = None) -> None:
         shown.add_row(row["name"], *_cells(row))
     console = Console()
     console.print(shown)
-    if left_out := [row["name"] for row in rows if row.get("left_out")]:
+    if compared := [row["name"] for row in rows if row.get("reference")]:
+        console.print(f"other levels of a category are compared with: {', '.join(compared)}")
+    if units := [f"{row['name']} {row['deviation']:.4g}" for row in rows if "deviation" in row]:
+        console.print(f"per deviation of the column, as the shards have it: {', '.join(units)}")
+    if left_out := [row["name"] for row in rows if row.get("left_out") and not row.get("reference")]:
         console.print(f"left out, since they follow from the others or are constant: {', '.join(left_out)}")
     told = f"log-likelihood {record['log_likelihood']:.4f}, AIC {record['aic']:.2f}"
     console.print(f"{record['rows']} rows, {told}, after {record['round']} rounds")
@@ -61,7 +65,7 @@ def show_coefficients(run: Path, to: Path | None = None) -> None:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     if row.get("left_out"):
-        return ["–"]
+        return ["reference" if row.get("reference") else "–"]
     p = f"{row['p']:.4f}" if row["p"] >= 1e-4 else f"{row['p']:.1e}"
     low, high = f"{row['low']:.4g}", f"{row['high']:.4g}"
     return [f"{row['estimate']:.5g}", f"{row['error']:.4g}", f"{row['statistic']:.3f}", p, low, high]

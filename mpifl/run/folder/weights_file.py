@@ -74,8 +74,9 @@ def load_initial(module: nn.Module, table: Model) -> str:
     return f"{what}: {_said(found)}" if not table.strict and (found.missing or found.unused) else ""
 
 
-def load_final(module: nn.Module, table: Model, path: Path) -> None:
-    """Load the weights that a run of this model has written into a module.
+def load_final(module: nn.Module, table: Model, path: Path, run: Path | None = None) -> None:
+    """Load the weights that a run of this model has written into a module. The run is the file's folder if
+    it is not named.
 
     Raises:
         InputError: the file cannot be read, or belongs to another model.
@@ -86,7 +87,7 @@ def load_final(module: nn.Module, table: Model, path: Path) -> None:
     if wrong := sorted(trained.intersection(found.missing)) or found.unused:
         raise InputError(f"{path}: is of another model, by {_some(wrong)}")
     if table.save == "trained":
-        check_frozen(module, path.parent, str(path))
+        check_frozen(module, run or path.parent, str(path))
 
 
 def sha256_of_frozen(module: nn.Module) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ class Fit:
         rows: How many examples there are.
         family: The family of the outcome.
         dispersion: The variance of the residuals; 1 where the family fixes it.
+        against: For each column of a level, the column of the level that it is compared with.
     """
 
     names: Sequence[str]
@@ -41,6 +42,7 @@ class Fit:
     rows: int
     family: Family
     dispersion: float
+    against: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def parameters(self) -> int:
@@ -48,7 +50,8 @@ class Fit:
         return int(self.errors.isfinite().sum())
 
     def table(self) -> list[dict[str, Any]]:
-        """Return a row for each column: name, estimate, standard error, statistic, p and 95 % interval.
+        """Return a row for each column: name, estimate, standard error, statistic, p and 95 % interval. A
+        level also has the column that it is compared with, which is left out.
 
         The statistic is z, or Student's t with `rows - parameters` degrees of freedom where the dispersion is
         estimated.
@@ -58,19 +61,22 @@ class Fit:
         free = self.rows - self.parameters
         of = stats.norm() if self.family.fixed_dispersion else stats.t(free)
         wide = float(of.ppf((1 + LEVEL) / 2))
-        found = []
-        for name, estimate, error in zip(
-            self.names, self.estimates.tolist(), self.errors.tolist(), strict=True
+        found, row = [], dict[str, Any]()
+        for nth, (name, estimate, error) in enumerate(
+            zip(self.names, self.estimates.tolist(), self.errors.tolist(), strict=True)
         ):
             if not math.isfinite(error):
-                found.append({"name": name, "left_out": True})
+                row = {"name": name, "left_out": True}
+                found.append(row | ({"reference": True} if nth in self.against.values() else {}))
                 continue
             statistic = estimate / error if error else math.inf
             row = {"name": name, "estimate": estimate, "error": error, "statistic": statistic}
             row |= {"p": 2 * float(of.sf(abs(statistic)))}
             if self.family.ratio:
                 row[self.family.ratio] = math.exp(min(estimate, LARGEST))
-            found.append(row | {"low": estimate - wide * error, "high": estimate + wide * error})
+            row |= {"low": estimate - wide * error, "high": estimate + wide * error}
+            compared = {"against": self.names[self.against[nth]]} if nth in self.against else {}
+            found.append(row | compared)
         return found
 
     def figures(self) -> dict[str, float]:
@@ -79,25 +85,51 @@ class Fit:
         return {"log_likelihood": self.likelihood, "aic": 2 * many - 2 * self.likelihood}
 
 
-def independent(information: Tensor) -> Tensor:
+def independent(information: Tensor, levels: Sequence[Sequence[int]] = ()) -> Tensor:
     """Return which columns do not follow from those before them, bool of shape [p].
+
+    The first level of a variable that occurs is left out, as R does it: levels are looked through from the
+    last to the first, and one that follows from the others is then the first.
 
     Args:
         information: The sums of products of all pairs of columns, shape [p, p].
+        levels: The columns of each variable's levels, in the order of the levels.
     """
+    order = torch.arange(len(information))
+    for one in levels:
+        order[list(one)] = torch.tensor(one[::-1])
     scale = information.diag().sqrt()
-    kept = scale > 0
     unit = information / torch.outer(scale, scale).clamp(min=torch.finfo(torch.float64).tiny)
-    for _ in range(int(kept.sum())):
-        places = kept.nonzero().flatten()
+    unit, taken = unit[order][:, order], scale[order] > 0
+    for _ in range(int(taken.sum())):
+        places = taken.nonzero().flatten()
         root, failed = torch.linalg.cholesky_ex(unit[places][:, places])
         rest = root.diag().square()
         rest[int(failed) - 1 if int(failed) else len(rest) :] = 0.0
         dependent = (rest < ALIASED).nonzero().flatten()
         if not len(dependent):
             break
-        kept[places[dependent[0]]] = False
+        taken[places[dependent[0]]] = False
+    kept = torch.empty_like(taken)
+    kept[order] = taken
     return kept
+
+
+def compared_with(information: Tensor, kept: Tensor, levels: Sequence[Sequence[int]]) -> Tensor:
+    """Return which left-out columns are what the other levels of their variable are compared with, bool of
+    shape [p]: the first of a variable that occurs.
+
+    Args:
+        information: The sums of products of all pairs of columns, shape [p, p].
+        kept: The columns that are not left out, bool of shape [p].
+        levels: The columns of each variable's levels, in the order of the levels.
+    """
+    found = torch.zeros_like(kept)
+    for places in levels:
+        occurring = [nth for nth in places if information[nth, nth] > 0]
+        if len(occurring) > 1 and (left_out := [nth for nth in occurring if not kept[nth]]):
+            found[left_out[0]] = True
+    return found
 
 
 def inverted(information: Tensor, kept: Tensor, names: Sequence[str]) -> Tensor:

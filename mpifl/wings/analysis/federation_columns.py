@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl.common import InputError
 from mpifl.data import Features, Targets
-from mpifl.data.shards import FederationSpec, encoding_of
+from mpifl.data.shards import AnySpec, FederationSpec, encoding_of
 from mpifl.silo import Silo
 from mpifl.wings.analysis import exact_products as exact
 
@@ -79,7 +79,7 @@ class FederationColumns:
             raise InputError(f"[algorithm] name = 'tableone': {what}; use shards with fewer")
         table = [f"x{nth}" for nth in range(x.shape[0])] if len(x.shape) == 1 else []
         features = [*((table and spec.feature_names) or table or ["x"])]
-        groups, classes = _levels(features), spec.classes or 0
+        groups, classes = levels_of(features), spec.classes or 0
         label = str(_table(_encoded(spec).get("label")).get("column", OUTCOME))
         names = (f"{OUTCOME} " * nth + label for nth in range(len(groups) + 1))
         label = next(name for name in names if name not in groups)  # a category of features keeps its name
@@ -89,7 +89,7 @@ class FederationColumns:
             outcome = [f"{label}={name}" for name in called]
         else:
             outcome = _values(y, label)
-        units, filled = _told(spec, features)
+        units, filled = told_of(spec, features)
         return cls([*features, *outcome], len(features), groups, units, filled, classes)
 
     def unit(self, column: int) -> Unit:
@@ -119,8 +119,8 @@ def _values(y: Targets | None, label: str) -> list[str]:
     return [*(y.names or [f"{label} {nth}" for nth in range(y.shape[0])])]
 
 
-def _levels(names: Sequence[str]) -> dict[str, Mapping[int, str]]:
-    """Return the columns `variable=level` of each variable."""
+def levels_of(names: Sequence[str]) -> dict[str, Mapping[int, str]]:
+    """Return the columns `variable=level` of each variable, and their levels."""
     found: dict[str, dict[int, str]] = {}
     for nth, name in enumerate(names):
         variable, is_level, level = name.partition("=")
@@ -129,7 +129,7 @@ def _levels(names: Sequence[str]) -> dict[str, Mapping[int, str]]:
     return {**found}
 
 
-def _told(spec: FederationSpec, names: Sequence[str]) -> tuple[dict[int, Unit], dict[int, int]]:
+def told_of(spec: AnySpec, names: Sequence[str]) -> tuple[dict[int, Unit], dict[int, int]]:
     """Return what the shards tell of how they were made: units of standardised columns, and filled gaps."""
     columns = _encoded(spec).get("features")
     gaps = _table(spec.source.get("filled")).get("columns")
@@ -143,7 +143,7 @@ def _told(spec: FederationSpec, names: Sequence[str]) -> tuple[dict[int, Unit], 
     return units, filled
 
 
-def _encoded(spec: FederationSpec) -> Mapping[str, Any]:
+def _encoded(spec: AnySpec) -> Mapping[str, Any]:
     """Return the spec of a table by which the shards were made; {} where they do not tell it."""
     return _table(_table(encoding_of(spec.source)).get("spec"))
 

@@ -15,8 +15,9 @@ from mpifl.data.shards import AnySpec
 from mpifl.learning.tasks import Task
 from mpifl.silo import Silo
 from mpifl.wings.analysis import exact_products as exact
-from mpifl.wings.analysis.coefficients import Fit, independent, inverted
+from mpifl.wings.analysis.coefficients import Fit, compared_with, independent, inverted
 from mpifl.wings.analysis.families import FAMILIES, Family
+from mpifl.wings.analysis.federation_columns import levels_of, told_of
 from mpifl.wings.analysis.score_sums import RowSums, ScoreSums
 from mpifl.wings.analysis.whole_sums import WholeSums
 from mpifl.wire import Update, summed
@@ -35,7 +36,8 @@ class Newton(WholeSums):
 
     Silo k sends its part of the score X^T (y - mu) and of the information X^T V X. Their sums over silos are
     exact, so all bits are those of one silo with all rows. The server solves for the step. Columns that
-    follow from the columns before them are left out, as R's `glm` does. The task says the family: `binary` is
+    follow from the columns before them are left out, as R's `glm` does, and so is each category's first
+    level. The task says the family: `binary` is
     logistic regression, `regression` is linear regression. The model is `logreg`.
     """
 
@@ -48,12 +50,16 @@ class Newton(WholeSums):
     """A number that is added to the diagonal of the information: shorter steps to the same solution."""
 
     _names: tuple[str, ...] = PrivateAttr(())
+    _deviations: dict[int, float] = PrivateAttr({})
+    """By column: the deviation that is its unit, where the shards standardised it."""
 
     def for_federation(self, spec: AnySpec) -> Newton:
         """Return the algorithm with the names of the federation's columns."""
         found = super().for_federation(spec)
         assert isinstance(found, Newton)
         found._names = (INTERCEPT, *(spec.feature_names or ()))
+        units, _ = told_of(spec, found._names)
+        found._deviations = {nth: unit.deviation for nth, unit in units.items()}
         return found
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
@@ -97,10 +103,15 @@ class Newton(WholeSums):
         beta, tops, centre = state["beta"], *({**found, **state}[key] for key in ("tops", "centre"))
         mean = cohort.mean(self.add_up, beta=beta, tops=tops, centre=centre)
         sums = ScoreSums(self.family, beta, tops).unpacked(self.of_all(cohort, mean, "products"))
-        kept = independent(sums.information) if "kept" not in state else state["kept"].bool()
+        if "kept" not in state:
+            levels = self._levels(len(beta))
+            kept = independent(sums.information, levels)
+            compared = compared_with(sums.information, kept, levels)
+            found |= {"kept": kept.to(torch.uint8), "compared": compared.to(torch.uint8)}
+        kept = {**found, **state}["kept"].bool()
         self._check_finite(sums, state.get("likelihood"))
         moved = self._step(sums, beta, kept, centre)
-        state |= {**found, "kept": kept.to(torch.uint8), **moved}
+        state |= {**found, **moved}
         state["w"] = torch.cat([state["beta"][1:], _uncentred(state["beta"], centre)[:1]]).float()
         fit = self.fit(server)
         assert fit is not None
@@ -172,13 +183,23 @@ class Newton(WholeSums):
             return None
         beta, names = _uncentred(state["beta"], state["centre"]), self._named(len(state["beta"]))
         of = state["likelihood"], int(state["examples"]), self.family, state["dispersion"]
-        return Fit(names, beta, state["errors"], *of)
+        return Fit(names, beta, state["errors"], *of, self._against(state["compared"]))
+
+    def _against(self, compared: Tensor) -> dict[int, int]:
+        """Return for each column of a level the one that it is compared with."""
+        found = dict[int, int]()
+        for places in self._levels(len(compared)):
+            for base in (nth for nth in places if compared[nth]):
+                found |= {nth: base for nth in places if nth != base}
+        return found
 
     def told(self, server: Server) -> dict[str, Any]:
         """Return the table of coefficients."""
         if (fit := self.fit(server)) is None:
             return {}
-        told = {"coefficients": fit.table(), "rows": fit.rows}
+        told: dict[str, Any] = {"coefficients": fit.table(), "rows": fit.rows}
+        for nth, deviation in self._deviations.items():
+            told["coefficients"][nth]["deviation"] = deviation
         return told | ({"ridge": self.ridge} if self.ridge else {})
 
     def measure(self, silo: Silo) -> Update:
@@ -214,6 +235,10 @@ class Newton(WholeSums):
 
     def _named(self, p: int) -> tuple[str, ...]:
         return self._names if len(self._names) == p else (INTERCEPT, *(f"x{j}" for j in range(p - 1)))
+
+    def _levels(self, p: int) -> list[list[int]]:
+        """Return the columns of each variable's levels, in the order of the levels."""
+        return [list(places) for places in levels_of(self._named(p)).values()]
 
 
 def _kind(task: Task) -> str:

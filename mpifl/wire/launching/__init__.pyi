@@ -30,3 +30,6 @@ from .mpi_facts import (
     MPIFacts as MPIFacts,
     facts as facts,
 )
+from .trial import (
+    check_launch as check_launch,
+)

@@ -77,18 +77,22 @@ def launch(ranks: int, survive: bool = False) -> int:
     """
     flags = _surviving() if survive else []
     command = [*own_launcher(), *flags, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
-    home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
     with tempfile.TemporaryDirectory(prefix="mpifl-", ignore_cleanup_errors=True) as session:
         last, told, came = (Path(session) / name for name in ("last_word", "exit_code", "signalled"))
         last.touch()
         told.touch()
         files = {_LAST_WORD: str(last), _CODE: str(told), signals.CAME: str(came)}
-        environment = {"HOME": home, **os.environ, "MPIFL_RANKS": str(ranks), **files}
-        own = {} if environment.keys() & _SESSIONS else {_SESSION: session}
-        code = _run(command, environment | own, came)
+        code = _run(command, session_in(session) | {"MPIFL_RANKS": str(ranks), **files}, came)
         print(last.read_text(), end="", file=sys.stderr, flush=True)
         left = told.read_text()
     return int(left) if left else code
+
+
+def session_in(folder: str) -> dict[str, str]:
+    """Return the environment of a launcher that keeps its session in a folder of its own."""
+    home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
+    environment = {"HOME": home, **os.environ}
+    return environment if environment.keys() & _SESSIONS else {**environment, _SESSION: folder}
 
 
 def last_word(line: str) -> None:

@@ -13,6 +13,7 @@ from unit.report.test_evaluate import make_run
 import mpifl
 from data_prep.cli import app as data_prep
 from mpifl.cli import app
+from mpifl.cli.job_tools.language_runs import _LanguageModel
 from mpifl.common.errors import InputError
 
 TEXT = "so it goes, and so they go\nand on it goes\n" * 30
@@ -114,15 +115,18 @@ def test_a_text_with_another_character_is_named(run, tmp_path):
         assert not out.exists()
 
 
-def test_texts_are_told_how_well_they_are_predicted(run, tmp_path):
+def test_texts_are_told_how_well_they_are_predicted(run, tmp_path, monkeypatch):
     """By the mean of -log p over the characters after the first, in sequences as long as the training's."""
     (tmp_path / "new").mkdir()
-    texts = {"b": "and so it goes\n", "a": "so"}
+    texts = {"b": "and so it goes\n" * 20, "a": "so"}
     for name, text in texts.items():
         (tmp_path / "new" / f"{name}.txt").write_text(text)
     out = tmp_path / "p.csv"
     words = ["predict", run.folder, "--texts", tmp_path / "new", "--out", out]
+    whole, sizes = _LanguageModel.outputs, []
+    monkeypatch.setattr(_LanguageModel, "outputs", lambda self, x: sizes.append(len(x)) or whole(self, x))
     assert CliRunner().invoke(app, [*map(str, words)]).exit_code == 0
+    assert len(sizes) <= 3, "the windows of a text are answered together"
     with out.open() as file:
         found = list(csv.DictReader(file))
     assert [one["id"] for one in found] == ["a", "b"]

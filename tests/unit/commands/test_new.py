@@ -224,6 +224,24 @@ def test_each_of_several_tables_is_a_silo_here_and_at_its_site(one_by_one: bool)
     assert names == ["east", "north", "south"]
 
 
+def test_a_regression_is_fitted_to_all_rows_in_the_units_of_columns() -> None:
+    clinics()
+    printed = new("mort", "--data", "clinics", "--label", "died", "--algorithm", "newton")
+    assert "--test 0 " in printed[0]
+    assert "0.2" not in " ".join(printed)
+    job = read_job(Path("mort.toml"), ())
+    assert job.rounds == 10
+    prepare(printed[0])
+    validate_job(job, "mort.toml", wings_of)
+    Path("shards/mort").rename("shards/together")
+    prepare(*printed[2:])
+    for number in range(3):
+        own, together = (Path(f"shards/{one}/silo_000{number}.h5") for one in ("mort", "together"))
+        assert own.read_bytes() == together.read_bytes()
+    spec = json.loads(Path("shards/mort/federation.json").read_text())
+    assert "deviation" not in json.dumps(spec["source"])
+
+
 def test_a_rare_outcome_is_judged_by_the_roc_curve_and_its_probabilities_are_risks() -> None:
     clinics()
     done = CliRunner().invoke(app, ["new", "rare", "--data", "clinics", "--label", "died"])

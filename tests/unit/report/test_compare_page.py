@@ -20,7 +20,7 @@ from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.comparison_page import write_best
 from mpifl.report.pages.grid import Tried, grid, ordered
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.pictures.curves import COLOURS, _look, group_looks
+from mpifl.report.pictures.curves import COLOURS, Curve, _look, group_looks
 from mpifl.report.pictures.picture import draw
 from mpifl.report.runs import chance
 from mpifl.report.runs.compared_columns import NARROW, columns_of, fitting
@@ -911,3 +911,9 @@ def test_a_table_of_all_runs_has_the_columns_for_which_a_desk_has_room(tmp_path)
     assert not {"accuracy", "worst silo"} & {*gone}
     words = " ".join(written(runs[:2], tmp_path / "c.html")[1].titles())
     assert "Left out" not in words, "one key tells them apart"
+
+
+def test_the_band_of_a_share_stays_within_0_and_100():
+    found = Curve(np.zeros((4, 2)), np.array([99.0, 2.0]), np.array([3.0, 3.0]))
+    assert [end.tolist() for end in found.band(100.0)] == [[96.0, 0.0], [100.0, 5.0]]
+    assert [end.tolist() for end in found.band(1.0)] == [[96.0, -1.0], [102.0, 5.0]]

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from pages import Reader
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 from unit.builders import Alone, write_folder
 
@@ -14,10 +15,11 @@ from mpifl.data.shards import open_shard, read_federation
 from mpifl.learning.metrics import ToldAnswers
 from mpifl.report.judging.at_silos import tell_certainty
 from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
-from mpifl.report.judging.trained import read_trained
+from mpifl.report.judging.predict import predict_run
+from mpifl.report.judging.trained import OwnModel, read_trained
 from mpifl.report.pages.answers_section import SILOS, Answered, answer_charts, plot_answers
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs.chance import interval
+from mpifl.report.runs.chance import interval, of_no_use
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.run.folder import load_final
@@ -164,11 +166,34 @@ def test_a_run_that_keeps_no_best_model_has_one(tmp_path):
 def test_silos_that_own_a_part_of_the_model_are_not_scored(tmp_path, monkeypatch):
     run, _ = make_run(tmp_path, algorithm={"name": "fedper", "personal": ["*.bias"]})
     each = r"fedper leaves .* at the silos, which have a model each"
-    with pytest.raises(InputError, match=rf"{each}, in personal/; metrics"):
+    with pytest.raises(InputError, match=rf"{each}, in personal/; name a --silo; metrics"):
         evaluate_silos(run)
     monkeypatch.setattr(Job, "secure", True)
-    with pytest.raises(InputError, match=rf"{each}, in personal/{run.name} of its site's folder; metrics"):
+    with pytest.raises(
+        InputError, match=rf"{each}, in personal/{run.name} of its site's folder; name a --silo; metrics"
+    ):
         evaluate_silos(run)
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "fedper", "personal": ["*.bias"]}, {"name": "finetune"}])
+def test_a_silos_own_model_answers_where_it_is_named(tmp_path, algorithm):
+    run, records = make_run(tmp_path, algorithm=algorithm)
+    own = run / "personal" / "silo_0001.safetensors"
+    found = {name: scored(run, last=OwnModel(name)) for name in "01"}
+    assert [found["1"]["model"], found["1"]["silo"]] == ["silo_0001.safetensors", "1"]
+    for name, told in found.items():
+        assert told["silos"][name]["loss"] == pytest.approx(records[-1]["silos"][name]["loss"], rel=1e-6)
+    for name in found:
+        predict_run(run, tmp_path / "shards", tmp_path / f"{name}.csv", last=OwnModel(name))
+    assert (tmp_path / "0.csv").read_text() != (tmp_path / "1.csv").read_text()
+    with pytest.raises(InputError, match=r"--silo north: is no silo of .*; silos go by their numbers"):
+        evaluate_silos(run, last=OwnModel("north"))
+    save_file(load_file(own), own, {"model_sha256": "of another end"})
+    with pytest.raises(InputError, match=r"silo_0001.safetensors is not of the end that .*model.safetensors"):
+        evaluate_silos(run, last=OwnModel("1"))
+    own.unlink()
+    with pytest.raises(InputError, match=r"silo_0001.safetensors is not there: .* where the ranks of that"):
+        evaluate_silos(run, last=OwnModel("1"))
 
 
 def test_of_many_personal_parameters_the_first_are_named(tmp_path):
@@ -233,6 +258,22 @@ def test_compare_and_evaluate_agree_on_a_metric_that_all_examples_do_not_have(tm
 
 
 YES_OR_NO = {"name": "binary"}
+
+
+def test_a_page_says_where_a_model_is_of_no_use(tmp_path):
+    """Labels are drawn by chance, and a model that starts from 0 and learns little answers one class."""
+    told = ToldAnswers(intervals={"auroc": (0.43, 0.61)}, confusion=[[30, 0], [8, 0]])
+    said = (
+        "The 95% interval of the AUROC, 43.0% to 61.0%, includes 50%, so the model may tell the classes no "
+    )
+    rare = "No row is predicted as 'ill', and 8 are."
+    assert of_no_use(told, ["well", "ill"]) == f"{said}better than chance. {rare}"
+    of_use = ToldAnswers(intervals={"auroc": (0.6, 0.9)}, confusion=[[30, 1], [8, 2]])
+    assert [of_no_use(of_use, []), of_no_use(None, [])] == ["", ""]
+    run, records = make_run(tmp_path, test=40, classes=2, task=YES_OR_NO, local={"lr": 1e-9})
+    answers = ToldAnswers.model_validate(records[-1]["answers"]["test"])
+    assert (found := of_no_use(answers, ["0", "1"]))
+    assert found in Reader(write_report(run).read_text()).text
 
 
 @pytest.mark.parametrize("how", ["plain", "valid", "masked", "private", "unprotected"])

@@ -12,8 +12,10 @@ from mpifl.cli import app
 from mpifl.cli.sweep.settings_grid import grid
 from mpifl.common.errors import InputError
 from mpifl.report.judging.evaluate import evaluate_run
+from mpifl.report.judging.trained import check_plugins
 from mpifl.report.pages.run_page import write_report
 from mpifl.run.folder.run_folder import check_run, claim_run
+from mpifl.run.job import Job
 from mpifl.run.job.job import check_job
 from mpifl.training import loop
 
@@ -87,6 +89,16 @@ def test_what_a_foreign_job_names_is_not_run(run, command, job):
     if refused:
         assert isinstance(refused, InputError)
         assert "is code that this command would import and run; name it by --trust" in str(refused)
+
+
+def test_all_code_that_needs_trust_is_named_at_once(tmp_path):
+    table = {"name": "j", "shards": "s", "rounds": 1, "task": {"name": "unit.builders:task"}}
+    table |= {"model": {"name": "unit.builders:model"}}
+    with pytest.raises(InputError) as refused:
+        check_plugins(tmp_path, Job.model_validate(table), [])
+    said = str(refused.value)
+    assert said.endswith("--trust unit.builders:model --trust unit.builders:task if you trust it")
+    assert "[model] name = 'unit.builders:model' and [task] name = 'unit.builders:task': is code" in said
 
 
 OBSERVED = '[tracking]\nobservers = ["planted:Mine"]'

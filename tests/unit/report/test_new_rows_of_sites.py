@@ -42,7 +42,15 @@ def test_columns_far_from_the_training_are_told_with_figures(trained, which):
     rows = [row for row in read(trained / "patients.csv") if row["age"]]
     rows = [{**row, "age": change(float(row["age"]), number)} for number, row in enumerate(rows)]
     written(trained / "new.csv", rows, ["patient", "bmi", "ward", "age"])
-    code, printed, _ = asked("predict", trained / "run", trained / "new.csv", "--out", trained / "p.csv")
+    words = ["predict", trained / "run", trained / "new.csv", "--out", trained / "p.csv"]
+    if which == "another unit":
+        code, _, said = asked(*words)
+        assert code
+        assert not (trained / "p.csv").exists()
+        assert f"{trained / 'new.csv'}: far from the training: age has mean 6" in said
+        assert "a spec with the column's factor; --force predicts them as they are" in said
+        words.append("--force")
+    code, printed, _ = asked(*words)
     assert code == 0
     warned = [line for line in printed.splitlines() if "far from the training" in line]
     if wanted is None:

@@ -184,6 +184,7 @@ WORDS = {
         ((), {"partition": 'x"y'}, "sbatch cannot read this from a script"),
         ((), {"launcher": "ssh"}, "--launcher ssh: give auto, srun or mpirun"),
         *(((), {"words": (word,)}, line) for word, line in WORDS.items()),
+        ((), {"sbatch": {"mem": "2GiB"}}, "--mem 2GiB: sbatch takes a whole number with K, M, G or T"),
         ((), {"time": "1h"}, "--time 1h: sbatch does not take that; write minutes, H:MM:SS or D-HH"),
         (("model.hidden=16",), {}, "hidden = 16: must be a list of widths, such as [16]"),
         ((), {"time": "0:180"}, "--time 0:180: SLURM signals a job up to 180 s before its end, to save"),

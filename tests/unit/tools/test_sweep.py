@@ -10,9 +10,10 @@ import sys
 import time
 
 import pytest
+from typer.testing import CliRunner
 from unit.builders import write_folder
 
-from mpifl.cli import main
+from mpifl.cli import app, main
 from mpifl.cli.sweep.running import command, list_tasks
 from mpifl.cli.sweep.settings_grid import grid, split
 from mpifl.common.errors import InputError
@@ -295,7 +296,19 @@ def test_nothing_runs_where_nothing_starts_ranks(job, tmp_path, monkeypatch, cap
     monkeypatch.setenv("MPIFL_MPIRUN", "mpirun 'unclosed")
     assert sweep(job, "--set", "seed=1,2", "--out", "sw", "--ranks", "2") == 2
     assert capfd.readouterr().err.startswith("error: MPIFL_MPIRUN=mpirun 'unclosed: No closing quotation")
+    launcher = tmp_path / "starts-nothing"
+    launcher.write_text(
+        "#!/bin/sh\nprintf -- '-----\\nNot enough slots\\nfor 2 ranks.\\n-----\\n' >&2\nexit 1\n"
+    )
+    launcher.chmod(0o755)
+    monkeypatch.setenv("MPIFL_MPIRUN", str(launcher))
+    assert sweep(job, "--set", "seed=1,2", "--out", "sw", "--ranks", "2") == 2
+    said = f"{launcher} starts no processes: Not enough slots for 2 ranks."
+    assert capfd.readouterr().err == f"error: --ranks 2: {said}\n"
     assert not (tmp_path / "sw").exists()
+    done = CliRunner().invoke(app, ["check", str(job)])
+    assert f"warning: {said}\n" in done.stderr
+    assert done.exit_code == 0
 
 
 def test_a_run_that_a_signal_killed_ends_with_a_shells_code(job, tmp_path, monkeypatch, capfd):

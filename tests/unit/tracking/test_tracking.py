@@ -140,7 +140,9 @@ def test_a_log_hears_of_scored_rounds_and_of_others_where_none_is_scored_for_lon
         scored = {"test_accuracy": 0.5} if round % every == 0 else {}
         console.round({"round": round, "seconds": 0.5, **scored})
     console.end()
-    lines = capsys.readouterr().out.splitlines()[1:]
+    _, *lines = capsys.readouterr().out.splitlines()
+    if first:
+        assert lines.pop(0) == f"continues after round {first:,}, from its checkpoint"
     assert [int(line.split()[1]) for line in lines] == told
 
 

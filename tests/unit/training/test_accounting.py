@@ -475,7 +475,7 @@ def with_groups(folder: Path, silo: int, numbers) -> None:
     spec.model_copy(update={"silos": silos}).write(folder)
 
 
-def test_what_was_spent_is_seen(start, capsys):
+def test_what_was_spent_is_seen(start, capsys, monkeypatch):
     """On the terminal, in the table beside the accuracy, and on the run's page, and what it is to a group."""
     shards, path = start.site.parent / "shards", start.site.parent / "seen.toml"
     with_groups(shards, 0, [0, 0, 1, 1] * 5)
@@ -489,6 +489,10 @@ def test_what_was_spent_is_seen(start, capsys):
     assert f"[privacy] {told}" in said.out + said.err
     for command in ("privacy", "check"):
         assert told in CliRunner().invoke(app, [command, str(path)]).output
+    monkeypatch.delenv("MPIFL_SITE")
+    said = CliRunner().invoke(app, ["privacy", str(path)]).stderr
+    assert "MPIFL_SITE is not set, so what silos have spent before" in said
+    monkeypatch.setenv("MPIFL_SITE", str(start.site))
     shown = Reader(write_report(run).read_text()).text
     assert told[1:] in " ".join(shown)
     assert group_note(Path("elsewhere"), read_federation(shards)).endswith(

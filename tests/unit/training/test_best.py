@@ -109,7 +109,7 @@ def test_a_run_that_reaches_its_target_says_that_it_stopped(run, tmp_path, capsy
 
 def test_training_ends_when_patience_does(run, tmp_path, capsys):
     folder, why = tmp_path / "run", "no better accuracy in 2 evaluations"
-    records = run(rounds=9, lr=1e-9, patience=2)
+    records = run(rounds=9, lr=0.3, patience=2)
     says_that_it_stopped(capsys, folder, 3, why, records, ", and model.safetensors is of it")
     assert [record["evaluations_since_best"] for record in records] == [0, 1, 2]
     assert {record["best_round"] for record in records} == {1}
@@ -120,11 +120,29 @@ def test_training_ends_when_patience_does(run, tmp_path, capsys):
     assert "Warning: the best round was chosen on the rows that score it" in page
     assert [round_of(folder / f"{name}.safetensors") for name in ("model", "last", "best")] == [1, 3, 1]
     assert read_run(folder).finished
-    assert run(rounds=9, lr=1e-9, patience=2, resume=True) == records
-    records = run("other", rounds=9, lr=1e-9, patience=2, keep_best=False)
+    assert run(rounds=9, lr=0.3, patience=2, resume=True) == records
+    records = run("other", rounds=9, lr=0.3, patience=2, keep_best=False)
     says_that_it_stopped(capsys, tmp_path / "other", 3, why, records)
     assert "model_round" not in records[-1]
     assert not any((tmp_path / "other" / f"{name}.safetensors").exists() for name in ("last", "best"))
+
+
+def test_a_metric_that_never_moved_has_no_best_round_and_the_model_is_the_last_one(run, tmp_path, capsys):
+    records = run(rounds=9, lr=1e-9, patience=2)
+    said = "stopped early, after round 3 of 9: no better accuracy in 2 evaluations; accuracy never moved: "
+    said += "30.00% in each of 3 evaluations, so no round is best, and the model is the last one"
+    assert capsys.readouterr().err.splitlines() == [said]
+    assert "model_round" not in records[-1]
+    assert round_of(tmp_path / "run" / "model.safetensors") == 0
+    assert not (tmp_path / "run" / "last.safetensors").exists()
+    assert f"S{said[1:]}." in Reader(write_report(tmp_path / "run").read_text()).titles()
+    halves = run("halves", rounds=2, lr=1.5, patience=5)
+    assert "model_round" not in halves[-1]
+    halves = run("halves", rounds=3, lr=1.5, patience=5, resume=True)
+    assert without_costs(halves) == without_costs(run("whole", rounds=3, lr=1.5, patience=5))
+    assert halves[-1]["model_round"] == 1
+    for name in ("model", "last", "best"):
+        assert same_model(*(tmp_path / of / f"{name}.safetensors" for of in ("halves", "whole")))
 
 
 NORMED = {"model": {"name": "unit.training.test_best:normed"}}
