@@ -14,6 +14,7 @@ from mpifl.cli.baseline.baseline_words import (
     judged,
     of_chance,
     record,
+    remarks,
     table,
     verdict,
     warnings_of,
@@ -61,7 +62,7 @@ def baseline_command(
     screen.print("The models are compared on the test rows; with few rows this may take a minute.")
     found = compare_models(plan)
     screen.print(table(found))
-    for line in (*found.remarks, *warnings_of(found), of_chance(found), verdict(found)):
+    for line in (*remarks(found), of_chance(found), verdict(found)):
         screen.print(line, soft_wrap=True)
     name = "baseline" if late is None else "late"
     files = {"json": out / f"{name}.json", "page": out / f"{name}.html"}
@@ -87,9 +88,10 @@ def page(found: Baseline, title: str) -> str:
     note = f"{found.metric.label} on the same test rows; difference: federated − alone{unit}; {found.test}."
     note += POOLED * (found.whole.pooled is not None)
     figure = Figure("Each silo alone, the federated model, and all pooled", note, [drawn], wide=True)
-    remarks = [["all", one] for one in (*found.remarks, *warnings_of(found))]
-    remarks += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
-    folds = [Fold(f"Remarks ({len(remarks)})", [Table.of(["silo", "reason"], remarks)], opened=True)]
+    reasons = [["all", one] for one in found.remarks]
+    reasons += [[name, said] for name, said in warnings_of(found).items()]
+    reasons += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
+    folds = [Fold(f"Remarks ({len(reasons)})", [Table.of(["silo", "reason"], reasons)], opened=True)]
     return render(
         "compare.html",
         title=title,
@@ -98,7 +100,7 @@ def page(found: Baseline, title: str) -> str:
         words=f"{len(found.silos):,} silos, {sum(one.rows for one in found.silos):,} test rows",
         verdict=[verdict(found), of_chance(found)],
         figures=[figure],
-        folds=folds if remarks else [],
+        folds=folds if reasons else [],
     )
 
 

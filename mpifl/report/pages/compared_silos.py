@@ -8,13 +8,12 @@ from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Table, charts
-from mpifl.report.judging import NAMES
 from mpifl.report.pages.gains import Gain, gains, held_against, values
 from mpifl.report.runs import (
-    OF_TWO_CLASSES,
     Held,
     Standing,
     Summary,
+    alike_told,
     as_counted,
     cells_against,
     chance,
@@ -116,8 +115,7 @@ def silos_of_settings(
             cells.append(Cell(metric.write(served) + change, served, gain.look if gain else ""))
         rows.append(cells)
     note, heads = f"{_whose(found)}{_of_seeds(found)}. ", [one.name for one in shown]
-    alike = [name for name, of in held.items() if of.commonest == 1 and metric.name in OF_TWO_CLASSES]
-    note += f"Rows of {NAMES.listed(alike)} have one class, and are left out. " if alike else ""
+    note += f"{alike_told([name for name, of in held.items() if of.commonest == 1])} ".lstrip()
     if against is None:
         table = Table(["silo", *heads], rows, sort=True)
         return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), {}

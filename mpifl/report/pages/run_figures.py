@@ -129,11 +129,11 @@ def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
         said.append(f"95% interval {info.write(ends[0])} to {info.write(ends[1])}")
         said[0] += f", by chance of these {rows:,} rows alone" if rows else ""
         said += _wavers(summary, key, info, ends[1] - ends[0])
-    if of.commonest is not None and name == ACCURACY.name:
-        where = (
-            "the training rows" if of.of_training else "these rows" if test else "all silos' rows together"
-        )
-        said.append(f"always predicting the most common class of {where} gives {info.write(of.commonest)}")
+    guess, where = chance.commonest(summary, test)
+    if guess is not None and name == ACCURACY.name:
+        said.append(f"always predicting the most common class of {where} gives {info.write(guess)}")
+    elif "privacy" in summary.job and name == ACCURACY.name and number(summary.of_model, key) is not None:
+        said.append("what guessing gives is not known: a private run releases no counts of classes")
     return said
 
 

@@ -66,8 +66,9 @@ from .seeds import (
     why_not_ranked as why_not_ranked,
 )
 from .silo_data import (
-    OF_TWO_CLASSES as OF_TWO_CLASSES,
+    OF_ONE_CLASS as OF_ONE_CLASS,
     Held as Held,
+    alike_told as alike_told,
     as_counted as as_counted,
     data as data,
     doubts as doubts,

@@ -85,9 +85,22 @@ def guess_of(summary: Summary) -> float | None:
 
     For accuracy this is the share of the most common class.
     """
-    rows = "test" if summary.main and summary.main[0] == summary.metric.test else "silos"
-    told = summary.answers.get(rows, ToldAnswers())
-    return told.commonest if summary.metric.name == ACCURACY.name else GUESSED.get(summary.metric.name)
+    if summary.metric.name != ACCURACY.name:
+        return GUESSED.get(summary.metric.name)
+    return commonest(summary, bool(summary.main and summary.main[0] == summary.metric.test))[0]
+
+
+def commonest(summary: Summary, test: bool) -> tuple[float | None, str]:
+    """Return the accuracy of always the most common class, and of which rows that is: of the server's test
+    set, or of what silos hold out. Where silos have models of their own, it is each silo's class."""
+    of = summary.answers.get("test" if test else "silos", ToldAnswers())
+    if test:
+        return of.commonest, "the training rows" if of.of_training else "these rows"
+    if summary.own_models:
+        return summary.commonest, "each silo's own rows"
+    if summary.commonest is not None:
+        return summary.commonest, "all silos' rows together"
+    return of.commonest, "the training rows" if of.of_training else "all silos' rows together"
 
 
 def guesses(summary: Summary, value: float) -> bool:

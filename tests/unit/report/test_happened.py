@@ -363,6 +363,15 @@ def test_guessing_is_told_of_the_rows_that_are_scored(tmp_path):
     words = " ".join(Reader(write_report(run).read_text()).titles())
     assert f"most common class of all silos' rows together gives {whole.max() / 100:.2%}" in words
     assert "no better than guessing" not in words
+    write_environment(run, data=describe(spec), own_models=True)
+    each = [np.bincount(labels_of(tmp_path / "shards", one, "test")).max() for one in spec.silos]
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    assert f"most common class of each silo's own rows gives {sum(each) / 100:.2%}" in words
+    told["answers"] = {"silos": {"intervals": {}}}
+    hidden = {"privacy": {"noise": 1.0, "clip": 1.0, "delta": 1e-3, "evaluate_unprotected": True}}
+    run = make_run(tmp_path / "private", [{"round": 1, **told, **silos(**{"0": 0.9})}], **hidden)
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    assert "what guessing gives is not known: a private run releases no counts of classes" in words
 
 
 def test_spans_are_short():
