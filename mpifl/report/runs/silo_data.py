@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ from mpifl.data.shards import (
     read_any,
 )
 from mpifl.report.runs import chance
-from mpifl.report.runs.runs import Record, Summary
-from mpifl.run.folder import describe, number, same_data
+from mpifl.report.runs.runs import Summary
+from mpifl.run.folder import describe, same_data
 
 MOST_SILOS = 200
 MOST_NAMED = 20
