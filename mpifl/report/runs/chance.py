@@ -23,7 +23,7 @@ Z = 1.96
 
 FOUND_NOTHING = dict.fromkeys(("dice", "iou", "dice_pooled", "iou_pooled"), 0.0)
 """What a model has by these metrics that answers background everywhere."""
-GUESSED = {"auroc": 0.5, **FOUND_NOTHING}
+GUESSED = {"auroc": 0.5, "c_index": 0.5, "r2": 0.0, "matthews": 0.0, "cohen_kappa": 0.0, **FOUND_NOTHING}
 """What guessing gives by metrics that do not depend on how common a class is."""
 NO_BETTER = "no better than guessing"
 GREW, BLEW = 1.5, 10
@@ -53,8 +53,9 @@ class Grown(NamedTuple):
 def grown(summary: Summary, key: str) -> Grown | None:
     """Return how a loss grew, None of one that did not.
 
-    It is held against its first value. Where a run is no better than guessing, it is also held against the
-    loss of equal probabilities for all classes, which a first round that diverged has already left behind.
+    Its end is held against its first value, and against the loss of equal probabilities for all classes,
+    which a first round that diverged has already left behind. Where a run is no better than guessing, so is
+    its largest value. A task of the user's own may have a loss of any size.
     """
     told = [(int(r["round"]), one) for r in summary.records if (one := number(r, key)) is not None]
     if not told:
@@ -66,18 +67,16 @@ def grown(summary: Summary, key: str) -> Grown | None:
             f"grew {high / low:,.3g}-fold, from {low:.4g} in round {begun:,} to {high:.4g} in round {ended:,}"
         )
         return Grown(told[since][0], words, high > BLEW * low)
-    if not summary.main or not guess_of(summary) or not guesses(summary, summary.main[1]):
-        return None
-    equal = log(classes_of(read_environment(summary.run)) or 1)
-    at, most = max(told, key=lambda one: one[1])
-    if not most > GREW * equal > 0:
+    own = ":" in str(summary.job.get("task", {}).get("name"))
+    equal = 0.0 if own else log(classes_of(read_environment(summary.run)) or 1)
+    guessed = bool(summary.main and guess_of(summary) and guesses(summary, summary.main[1]))
+    at, most = max(told, key=lambda one: one[1]) if guessed else told[-1]
+    if not most > (GREW if guessed else BLEW) * equal > 0:
         return None
     since = next(at for at, one in told if one > equal)
-    words = (
-        f"was above {equal:.4g}, the loss of equal probabilities for all classes, first in round {since:,}, "
-        f"and was largest, {most:.4g}, in round {at:,}"
-    )
-    return Grown(since, words, True)
+    was = f"was largest, {most:.4g}, in" if guessed else f"was {most:.4g} after"
+    words = f"was above {equal:.4g}, the loss of equal probabilities for all classes, first in round "
+    return Grown(since, f"{words}{since:,}, and {was} round {at:,}", True)
 
 
 def guess_of(summary: Summary) -> float | None:

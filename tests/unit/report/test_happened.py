@@ -200,6 +200,9 @@ def test_a_run_that_is_no_better_than_guessing_is_not_praised(tmp_path, capsys):
         b"".join(map(encode_record, [records[0], record(2, **guess) | {"test_accuracy": 0.61}]))
     )
     assert '<b class="pill good">finished</b>' in write_report(run).read_text()
+    records = [records[0], record(2, **guess) | {"test_accuracy": 0.61, "test_loss": 6.0}]
+    (run / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    assert '<b class="pill warn">finished, a loss grew</b>' in write_report(run).read_text()
 
 
 def test_silos_that_are_worst_alike_are_named_or_counted(tmp_path):
@@ -250,6 +253,12 @@ DIVERGED = {
         "1, and was largest, 1e+10, in round 2. The usual cause is too large a learning rate: [local] lr is "
         "0.1. No round has a usable model.",
     ),
+    "in round 1, better than guessing": (
+        [{"train_loss": 9e29, "test_accuracy": 0.5}, {"train_loss": 8e29}, {"train_loss": 9.4e29}],
+        "the training loss was above 2.303, the loss of equal probabilities for all classes, first in round "
+        "1, and was 9.4e+29 after round 3. The usual cause is too large a learning rate: [local] lr is 0.1. "
+        "No round has a usable model.",
+    ),
     "grown": (
         [
             {},
@@ -271,6 +280,7 @@ def test_a_run_that_diverged_says_what_went_wrong_where_first_and_what_is_of_use
     text = write_report(run).read_text()
     words = " ".join(Reader(text).titles())
     assert '<b class="pill bad">diverged</b>' in text
+    assert " · seed 0 · lr 0.1 · epochs 1 · batch size 10 · " in words, "settings stand in the open"
     assert f"The run diverged: {said}" in words
     assert "Warning: diverged" not in words, "the verdict has said it"
     if "grown" in said or "grew" in said:
