@@ -15,7 +15,7 @@ from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.observers import HELD_OUT, best_round, judged
 from mpifl.report.pages import diverged
 from mpifl.report.pages.diverged import Event
-from mpifl.report.pages.falls import MOST_NAMED, told_falls
+from mpifl.report.pages.falls import MOST_NAMED, rule, told_falls
 from mpifl.report.pages.gains import below_guessing
 from mpifl.report.pages.trust_section import spent
 from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, units
@@ -204,9 +204,9 @@ def happened(
     told = any("faults" in record for record in summary.records)
     fault = any(record.get("faults") or record.get("ranks_lost") for record in summary.records)
     asked = _asked(summary, names)
-    note = [*asked, (ALL_ASKED if asked else NO_FAULT) if told and not fault else ""]
+    note = [*asked, *[ALL_ASKED if asked else NO_FAULT] * (told and not fault), *rule(summary)]
     table = Table.of(heads, rows, text=1)
-    return Figure("What happened", " ".join(note).strip(), [table], wide=True) if rows else None
+    return Figure("What happened", " ".join(note), [table], wide=True) if rows else None
 
 
 def _asked(summary: Summary, names: Names) -> list[str]:

@@ -9,9 +9,10 @@ from unit.report.test_report_page import make_run, record, silos
 from mpifl.common import Names
 from mpifl.data.shards import labels_of
 from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.report.pages.falls import silo_falls
 from mpifl.report.pages.happened import events, verdict
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs import chance, units
+from mpifl.report.runs import Held, chance, units
 from mpifl.report.runs.compared_runs import compare_runs, show_run
 from mpifl.report.runs.runs import read_run
 from mpifl.run.folder.environment import write_environment
@@ -143,6 +144,9 @@ def test_a_private_run_without_a_score_says_what_it_spent_why_and_what_would_giv
         "Each example has spent at most epsilon 1.5 at delta 0.001 in 2 rounds, of a budget of 8; it is "
         "enough for 2 more rounds.",
     ]
+    loud = [*records, {"round": 3, **of, "epsilon": 12.0}]
+    weak = verdict(read_run(make_run(tmp_path / "loud", loud, **table)))[1]
+    assert "An epsilon above 10 by itself protects little: up to 1 is strong and up to 10 reasonable " in weak
     words = " ".join(Reader(write_report(read_run(tmp_path).run).read_text()).titles())
     assert "epsilon 1.5 rounds 2 time of rounds" in words
     assert "for scoring" not in words, "nothing was scored"
@@ -320,6 +324,34 @@ def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
     assert f"21 Accuracy of silo 1 falls by 40.00 points to 50.00% {why}" in words
     write_environment(run, data=describe(write_folder(tmp_path / "shards", [4, 4], silos_test=10)))
     assert "Accuracy of silo 1 falls" not in write_report(run).read_text(), "chance may do that with ten rows"
+
+
+def test_falls_are_told_by_a_rule_that_stands_there_the_largest_first(tmp_path):
+    """Silo 1 falls by 20 points on 1000 rows, silo 0 three times by 60 on 50: these stand, and are larger."""
+    spec = write_folder(tmp_path / "shards", [4, 4], silos_test=50)
+
+    records = [
+        record(
+            n, test_accuracy=0.8, **silos(**{"0": 0.9 - 0.6 * (n in (9, 15, 21)), "1": 0.9 - 0.2 * (n == 12)})
+        )
+        for n in range(1, 31)
+    ]
+    run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
+    held = {"0": Held(4, 50), "1": Held(4, 1000)}
+    values = np.array([[one["silos"][name]["accuracy"] for one in records] for name in "01"])
+    found = silo_falls(read_run(run), ["0", "1"], held, [*range(1, 31)], values)
+    assert [one.round for one in found] == [9, 15, 21]
+    write_environment(run, data=describe(write_folder(tmp_path / "shards", [4], test=400)))
+    (run / "metrics.jsonl").write_bytes(b"".join(map(encode_record, rounds_of(100, at17=0.26, at30=0.3))))
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    said = (
+        "A fall is told where it exceeds chance on the 400 scored rows, and 5% of the range over all rounds, "
+    )
+    assert (
+        f"{said}after the first tenth of them; the 3 largest at most, which by size are of rounds 30, 17. "
+        in words
+    )
+    assert "Intervals take it that as many answers changed as can have." in words
 
 
 def test_falls_of_the_whole_are_told_before_those_of_a_silo_with_few_rows(tmp_path):

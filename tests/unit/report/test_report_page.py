@@ -484,6 +484,14 @@ def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
     assert "<torn" not in text
 
 
+def test_a_rank_that_takes_most_of_the_time_is_named(tmp_path):
+    for slow, told in ((9.0, True), (5.0, False)):
+        spent = {"0": {"training": 3.0, "waiting": slow - 3}, "1": {"training": slow, "waiting": 0.0}}
+        run = make_run(tmp_path / str(slow), [record(n, seconds=10.0, rank_seconds=spent) for n in (1, 2)])
+        said = "Rank 1 alone takes more than half of the rounds' time: it trains for 18 s, the next slowest"
+        assert (f"{said} rank for 6 s." in " ".join(read(run)[1].titles())) is told
+
+
 def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
     records = [record(1, seconds_evaluation=1.0), record(2, seconds_evaluation=2.0, seconds_checkpoint=1.0)]
     _, reader = read(make_run(tmp_path, records))
