@@ -41,7 +41,7 @@ def heads(found: Baseline) -> list[str]:
         "federated",
         *pooled,
         "difference",
-        "95% interval",
+        "95% interval" + ", not corrected" * (len(found.silos) > 1),
         "p",
         "outcome",
     ]
@@ -74,7 +74,7 @@ def _has_events(found: Baseline) -> bool:
 
 def warnings_of(found: Baseline) -> dict[str, str]:
     """Say by name of which silos little can be told, and what became of draws without a figure."""
-    said = {}
+    said: dict[str, str] = {}
     for one in found.silos:
         words = []
         if one.alike:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Table, charts
-from mpifl.report.pages.gains import Gain, gains, held_against, values
+from mpifl.report.pages.gains import Gain, drawn_around_zero, gains, held_against, values
 from mpifl.report.runs import (
     Held,
     Standing,
@@ -121,7 +121,12 @@ def silos_of_settings(
         return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), {}
     note += "The first column is the reference of all changes. "
     note += held_against(gain for of in over for gain in of.values())
-    table = Table(["silo", against.name, *heads], rows, sort=True)
+    changes = [over[0].get(row[0].text) for row in rows]
+    told = [(of.write(metric), of.by, *(of.reach or (of.by, of.by))) if of else None for of in changes]
+    drawn, axis = drawn_around_zero(told, metric)
+    head = f"{heads[0]}, change"
+    rows = [[*row[:2], cell, *row[2:]] for row, cell in zip(rows, drawn, strict=True)]
+    table = Table(["silo", against.name, head, *heads], rows, sort=True, axes={head: axis})
     return Figure("Which silos gain?", note, [table], wide=True), over[0] if shown[0] is found[0] else {}
 
 

@@ -328,8 +328,6 @@ def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
 
 def test_falls_are_told_by_a_rule_that_stands_there_the_largest_first(tmp_path):
     """Silo 1 falls by 20 points on 1000 rows, silo 0 three times by 60 on 50: these stand, and are larger."""
-    spec = write_folder(tmp_path / "shards", [4, 4], silos_test=50)
-
     records = [
         record(
             n, test_accuracy=0.8, **silos(**{"0": 0.9 - 0.6 * (n in (9, 15, 21)), "1": 0.9 - 0.2 * (n == 12)})

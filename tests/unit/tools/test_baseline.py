@@ -225,6 +225,7 @@ def test_a_silo_whose_rows_have_one_class_counts_by_accuracy_and_not_by_auroc(tm
     words = " ".join(Reader(page_of(found, "t")).titles())
     assert f"alike {said}" in words, "the remark stands beside its silo"
     assert "3 silos, 60 test rows" in words
+    assert "95% interval, not corrected p outcome" in words
     assert re.search(r"difference and interval −\d+ 0 \+\d+ ", words), "the scale, with 0"
     assert page_of(found, "t").count('class="zero"') == 4
 
@@ -278,6 +279,11 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     page = (tmp_path / "b" / "baseline.html").read_text()
     check_whole(page)
     assert told["verdict"] in " ".join(Reader(page).text)
+    about = " · lr 0.1 · epochs 1 · batch size 10 · 3 rounds · "
+    assert about in " ".join(Reader(page).text), "what was trained, how long and when"
+    for link in ("federated/report.html", "alone_0000/"):
+        assert f'href="{link}"' in page
+        assert (tmp_path / "b" / link).exists()
     capsys.readouterr()
     assert run() == 0
     out = capsys.readouterr().out
