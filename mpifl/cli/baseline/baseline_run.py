@@ -13,6 +13,7 @@ from mpifl.cli.baseline.baseline_words import (
     cells,
     heads,
     judged,
+    of_all,
     of_chance,
     record,
     remarks,
@@ -103,7 +104,7 @@ def page(
     note = f"{found.metric.label} on the same test rows; difference: federated − alone{unit}; {found.test}."
     note += POOLED * (found.whole.pooled is not None)
     figure = Figure("Each silo alone, the federated model, and all pooled", note, [drawn], wide=True)
-    reasons = [["all", one] for one in found.remarks]
+    reasons = [["all", one] for one in of_all(found)]
     reasons += [[name, said] for name, said in warnings_of(found).items()]
     reasons += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
     folds = [Fold(f"Remarks ({len(reasons)})", [Table.of(["silo", "reason"], reasons)], opened=True)]

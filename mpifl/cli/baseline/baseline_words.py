@@ -11,7 +11,7 @@ from rich.table import Table
 from mpifl.cli.baseline.baseline_figures import Baseline, Scored
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import paired
-from mpifl.report.runs import OF_ONE_CLASS
+from mpifl.report.runs import alike_told
 
 NONE_SEEN = "no difference seen"
 FEWEST_EVENTS = 10
@@ -77,9 +77,7 @@ def warnings_of(found: Baseline) -> dict[str, str]:
     said: dict[str, str] = {}
     for one in found.silos:
         words = []
-        if one.alike:
-            words.append(f"Its test rows {OF_ONE_CLASS}.")
-        elif one.events is not None and one.events < FEWEST_EVENTS:
+        if one.events is not None and not one.alike and one.events < FEWEST_EVENTS:
             words.append(f"{one.events:,} row{'s' * (one.events != 1)} of the rarer class.")
             words += ["The interval and p say little."] if one.difference else []
         if one.undefined:
@@ -90,9 +88,14 @@ def warnings_of(found: Baseline) -> dict[str, str]:
     return said
 
 
+def of_all(found: Baseline) -> list[str]:
+    """Return what is to be said of more than one silo."""
+    return [*found.remarks, *filter(None, [alike_told([one.name for one in found.silos if one.alike])])]
+
+
 def remarks(found: Baseline) -> list[str]:
     """Return what is to be said against the figures, of all and of single silos."""
-    return [*found.remarks, *(f"Silo {name}: {words}" for name, words in warnings_of(found).items())]
+    return [*of_all(found), *(f"Silo {name}: {words}" for name, words in warnings_of(found).items())]
 
 
 def judged(one: Scored, metric: MetricInfo) -> str:

@@ -66,7 +66,6 @@ from .seeds import (
     why_not_ranked as why_not_ranked,
 )
 from .silo_data import (
-    OF_ONE_CLASS as OF_ONE_CLASS,
     Held as Held,
     alike_told as alike_told,
     as_counted as as_counted,

@@ -32,11 +32,6 @@ Told = FederationSpec | VerticalSpec | str | None
 """What a shard folder says of itself, or why that cannot be told."""
 
 
-OF_ONE_CLASS = (
-    "have one class. Accuracy counts them, although always that answer is right there. AUROC is undefined "
-    "there, so figures over silos leave them out"
-)
-"""The rule for rows of one class, the same in every figure: a metric counts the silos that have it."""
 OF_GROUPS = "intervals take rows as independent; rows of one group are not, so these may be too narrow"
 
 
@@ -81,8 +76,12 @@ def one_class(told: Mapping[str, Any], of: Held | None) -> bool:
 
 
 def alike_told(names: Sequence[str]) -> str:
-    """Say of silos whose rows have one class what counts them; "" of none."""
-    return f"The rows of {Names().listed(names, MOST_NAMED)} {OF_ONE_CLASS}." if names else ""
+    """Say of silos whose rows have one class what counts them: the metrics that they have; "" of none."""
+    said = f"The rows of {Names().listed(names, MOST_NAMED)} have one class. Accuracy counts them, although "
+    said += (
+        "always that answer is right there. AUROC is undefined there, so figures over silos leave them out."
+    )
+    return said if names else ""
 
 
 def as_counted(summary: Summary, held: Mapping[str, Held]) -> Summary:
