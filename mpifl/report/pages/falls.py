@@ -59,16 +59,15 @@ def rule(summary: Summary) -> list[str]:
     """Say which falls are told, the largest first, and what their intervals take for granted."""
     if len(_points(summary)) < 3:
         return []
-    what, found = "fall" if summary.metric.higher_is_better else "rise", [at for at, _ in falls(summary)]
-    rows = _rows(summary)
+    what, rows = "fall" if summary.metric.higher_is_better else "rise", _rows(summary)
     least = f"chance on the {rows:,} scored rows" if rows else f"{USUAL} times the median step"
     said = f"A {what} is told where it exceeds {least}, and {SHARE:.0%} of the range over all rounds, after "
     said += f"the first tenth of them; the {MOST_FALLS} largest at most"
-    said += f", which by size are of rounds {', '.join(map(str, found))}." if len(found) > 1 else "."
-    if not chance.counts(summary.metric):
-        return [said]
-    said += f" That of a silo must exceed chance on its own rows, and {USUAL} times its median step."
-    return [f"{said} Intervals take it that as many answers changed as can have."]
+    by_size = ", ".join(str(at) for at, _ in falls(summary))
+    found = [f"{said}, which by size are of rounds {by_size}." if ", " in by_size else f"{said}."]
+    of_silos = f"That of a silo must exceed chance on its own rows, and {USUAL} times its median step. "
+    of_silos += "Intervals take it that as many answers changed as can have."
+    return [*found, of_silos] if chance.counts(summary.metric) else found
 
 
 def told_falls(summary: Summary, names: Names) -> list[Event]:

@@ -252,11 +252,9 @@ def _slowest(summary: Summary) -> str:
     each = sorted(((of[PARTS[0]], rank) for rank, of in _sums(summary).items()), reverse=True)
     if len(each) < 2 or each[0][0] - each[1][0] <= summary.total("seconds") / 2:
         return ""
-    (most, rank), (next_most, _) = each[:2]
-    said = (
-        f" Rank {rank} alone takes more than half of the rounds' time: it trains for {units.seconds(most)},"
-    )
-    return f"{said} the next slowest rank for {units.seconds(next_most)}."
+    most, other = (units.seconds(spent) for spent, _ in each[:2])
+    said = f" Rank {each[0][1]} alone takes more than half of the rounds' time: it trains for {most}"
+    return f"{said}, the next slowest rank for {other}."
 
 
 def of_ranks(summary: Summary) -> dict[str, dict[str, str]]:

@@ -145,10 +145,8 @@ def spent(summary: Summary) -> str:
     joined = f"; {of}" if budget is None else f", {of}"
     rounds = f"{summary.rounds:,} round{'s' * (summary.rounds > 1)}"
     whose = "silo" if privacy.get("level") == "silo" else "example"
-    weak = WEAK * (summary.epsilon > FAIR)
-    return (
-        f"Each {whose} has spent at most epsilon {summary.epsilon:.4g}{at} in {rounds}{joined}{more}.{weak}"
-    )
+    said = f"Each {whose} has spent at most epsilon {summary.epsilon:.4g}{at} in {rounds}{joined}{more}."
+    return said + WEAK * (summary.epsilon > FAIR)
 
 
 def _labels(summary: Summary) -> list[Block]:

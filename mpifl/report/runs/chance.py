@@ -26,6 +26,7 @@ FOUND_NOTHING = dict.fromkeys(("dice", "iou", "dice_pooled", "iou_pooled"), 0.0)
 GUESSED = {"auroc": 0.5, "c_index": 0.5, "r2": 0.0, "matthews": 0.0, "cohen_kappa": 0.0, **FOUND_NOTHING}
 """What guessing gives by metrics that do not depend on how common a class is."""
 NO_BETTER = "no better than guessing"
+TOGETHER = "all silos' rows together"
 GREW, BLEW = 1.5, 10
 """A loss that ends above so many times its first value has grown, or diverged."""
 LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
@@ -93,13 +94,9 @@ def commonest(summary: Summary, test: bool) -> tuple[float | None, str]:
     """Return the accuracy of always the most common class, and of which rows that is: of the server's test
     set, or of what silos hold out. Where silos have models of their own, it is each silo's class."""
     of = summary.answers.get("test" if test else "silos", ToldAnswers())
-    if test:
-        return of.commonest, "the training rows" if of.of_training else "these rows"
-    if summary.own_models:
-        return summary.commonest, "each silo's own rows"
-    if summary.commonest is not None:
-        return summary.commonest, "all silos' rows together"
-    return of.commonest, "the training rows" if of.of_training else "all silos' rows together"
+    if not test and (summary.own_models or summary.commonest is not None):
+        return summary.commonest, "each silo's own rows" if summary.own_models else TOGETHER
+    return of.commonest, "the training rows" if of.of_training else "these rows" if test else TOGETHER
 
 
 def guesses(summary: Summary, value: float) -> bool:

@@ -77,11 +77,9 @@ def one_class(told: Mapping[str, Any], of: Held | None) -> bool:
 
 def alike_told(names: Sequence[str]) -> str:
     """Say of silos whose rows have one class what counts them: the metrics that they have; "" of none."""
-    said = f"The rows of {Names().listed(names, MOST_NAMED)} have one class. Accuracy counts them, although "
-    said += (
-        "always that answer is right there. AUROC is undefined there, so figures over silos leave them out."
-    )
-    return said if names else ""
+    rule = "Accuracy counts them, although always that answer is right there. AUROC is undefined there, so "
+    rule += "figures over silos leave them out."
+    return f"The rows of {Names().listed(names, MOST_NAMED)} have one class. {rule}" if names else ""
 
 
 def as_counted(summary: Summary, held: Mapping[str, Held]) -> Summary:
