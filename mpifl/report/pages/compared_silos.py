@@ -119,8 +119,8 @@ def silos_of_settings(
     if against is None:
         table = Table(["silo", *heads], rows, sort=True)
         return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), {}
-    note += f"The first column is the reference of all changes. All those of {heads[0]} are drawn. "
-    note += held_against(gain for of in over for gain in of.values())
+    note += "The first column is the reference of all changes. "
+    note += f"{held_against(gain for of in over for gain in of.values())} All those of {heads[0]} are drawn."
     changes = [over[0].get(row[0].text) for row in rows]
     told = [(of.write(metric), of.by, *(of.reach or (of.by, of.by))) if of else None for of in changes]
     drawn, axis = drawn_around_zero(told, metric)

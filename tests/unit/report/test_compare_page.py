@@ -507,8 +507,8 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
         write_environment(run, data=describe(spec))
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
     assert "Beyond chance, 1 do better, 0 do worse, and 1 show no difference." in words
-    said = "held-out examples, as means over seeds. The first column is the reference of all changes. "
-    said += "All those of fedprox, mu 0.1 are drawn."
+    said = "held-out examples, as means over seeds. The first column is the reference of all changes."
+    assert " All those of fedprox, mu 0.1 are drawn." in words
     assert f"Scores are on each silo's {said}" in words
     assert "exceeds chance over the seeds and over the held-out examples, for each silo by itself." in words
     assert "6 runs · 2 settings · logreg" in words
