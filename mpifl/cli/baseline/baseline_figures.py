@@ -24,7 +24,7 @@ from mpifl.report.judging import (
     drawn,
     figures_of_rows,
 )
-from mpifl.report.runs import OF_TWO_CLASSES, Difference, chance
+from mpifl.report.runs import Difference, chance
 from mpifl.silo.parameters import FlatModel
 
 WIDENED = "widened to 0 where that test sees no difference"
@@ -32,8 +32,6 @@ EXACT = f"paired: exact McNemar test, and Tango's interval, {WIDENED}"
 BOOTSTRAP = "paired bootstrap over the rows, 2,000 draws"
 BY_GROUPS = "paired bootstrap over the groups of rows, 2,000 draws"
 EXCHANGED = f"; p of fewer than {FEW} {{what}}: exact test of exchanges, and the interval is {WIDENED}"
-OTHERS = "silos with several classes"
-"""What the last line is of where the rows of other silos have one class."""
 BY_TEST_ROWS = (
     "The trainings were ended, or their models chosen, by scores on these same test rows, which flatters "
     "each of them; use [evaluate] split = 'valid'."
@@ -56,7 +54,7 @@ class Scored:
         events: How many rows have the rarer of two answers; None where there are no such two.
         undefined: The draws of the bootstrap in which a model has no figure.
         few: Whether no difference could be seen in so few rows, or groups of rows.
-        alike: Whether all rows have one class, of which the metric says nothing.
+        alike: Whether all rows have one class.
     """
 
     name: str
@@ -138,9 +136,8 @@ class _Judged:
 
     @property
     def alike(self) -> bool:
-        """Whether all rows have one class, of which the metric says nothing."""
-        named = self.models[0].task.main_metric.name in OF_TWO_CLASSES
-        return named and len(self.models[0].labels or ()) == 1
+        """Whether all rows have one class."""
+        return len(self.models[0].labels or ()) == 1
 
     @property
     def both_right(self) -> tuple[int, int] | None:
@@ -208,15 +205,11 @@ def _model(plan: BaselinePlan, task: GridRun) -> tuple[Trained, FlatModel]:
 
 def _of_rights(judged: Sequence[_Judged]) -> tuple[list[Scored], Scored]:
     """Return the rows of the table where each answer is right or wrong."""
-    told = [one for one in judged if not one.alike]
-    pairs = {one.number: one.both_right or (0, 0) for one in told}
-    found = [
-        chance.by_right_answers(*pairs[one.number], one.rows) if one.number in pairs else None
-        for one in judged
-    ]
-    better, worse = (sum(pair[nth] for pair in pairs.values()) for nth in (0, 1))
-    whole = chance.by_right_answers(better, worse, sum(one.rows for one in told)) if told else None
-    return _silos(judged, found), _whole(told, whole, every=len(told) == len(judged))
+    pairs = [one.both_right or (0, 0) for one in judged]
+    found = [chance.by_right_answers(*pair, one.rows) for pair, one in zip(pairs, judged, strict=True)]
+    better, worse = (sum(pair[nth] for pair in pairs) for nth in (0, 1))
+    whole = chance.by_right_answers(better, worse, sum(one.rows for one in judged))
+    return _silos(judged, found), _whole(judged, whole)
 
 
 def _of_draws(judged: Sequence[_Judged], seed: int, mean: bool) -> tuple[list[Scored], Scored]:
@@ -224,7 +217,7 @@ def _of_draws(judged: Sequence[_Judged], seed: int, mean: bool) -> tuple[list[Sc
     found: list[Difference | None] = []
     kept, apart, undefined = list[_Judged](), list[np.ndarray](), list[int]()
     for one in judged:
-        if one.alike:
+        if not all(map(math.isfinite, one.values[:2])):  # as AUROC is of one class
             found.append(None)
             undefined.append(0)
             continue
@@ -241,7 +234,7 @@ def _of_draws(judged: Sequence[_Judged], seed: int, mean: bool) -> tuple[list[Sc
     weights, each = [one.counted for one in kept], [one.values for one in kept]
     by = float(np.average([values[0] - values[1] for values in each], weights=weights))
     whole = by_draws(by, np.average(apart, axis=0, weights=weights), _exact(kept, weights, seed))
-    return silos, _whole(kept, whole, mean=mean, every=len(kept) == len(judged))
+    return silos, _whole(kept, whole, mean=mean)
 
 
 def _exact(judged: Sequence[_Judged], weights: Sequence[float], seed: int) -> float | None:
@@ -277,16 +270,13 @@ def _rarer(judged: Sequence[_Judged]) -> int | None:
     return sum(labels.values()) - max(labels.values())
 
 
-def _whole(
-    judged: Sequence[_Judged], found: Difference | None, *, mean: bool = False, every: bool = True
-) -> Scored:
+def _whole(judged: Sequence[_Judged], found: Difference | None, *, mean: bool = False) -> Scored:
     """Return the row for all rows: each model's figures in the mean by the rows that count, which `mean` says
-    is not the figure of all rows together. `every` says that no silo is left out."""
+    is not the figure of all rows together."""
     weights, means = [one.counted for one in judged], [math.nan, math.nan]
     if judged:
         means = np.average([one.values for one in judged], axis=0, weights=weights).tolist()
-    name, rows = "all rows" if every else OTHERS, sum(one.rows for one in judged)
-    name = "mean of silos by rows" if mean else name
+    name, rows = "mean of silos by rows" if mean else "all rows", sum(one.rows for one in judged)
     made = _scored(name, (rows, sum(weights)), means, found, None if found is None else found.p)
     few = found is not None and not can_tell(sum(one.many for one in judged), 1)
     return replace(made, events=_rarer(judged), few=few)

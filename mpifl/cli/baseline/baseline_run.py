@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from mpifl.cli.baseline.baseline_figures import Baseline, Scored, compare_models
 from mpifl.cli.baseline.baseline_words import (
     cells,
     heads,
     judged,
+    of_all,
     of_chance,
     record,
+    remarks,
     table,
     verdict,
     warnings_of,
 )
-from mpifl.cli.baseline.planned_runs import lent_shards, plan_of, plan_of_late, prepare
+from mpifl.cli.baseline.planned_runs import BaselinePlan, lent_shards, plan_of, plan_of_late, prepare
 from mpifl.cli.sweep import INTERRUPTED, run_each, validate_all
 from mpifl.common import InputError, cannot_be_written, write_atomic
-from mpifl.common.pages import Cell, Figure, Fold, Table, charts, render, write_page
+from mpifl.common.pages import Cell, Figure, Fold, Table, render, write_page
 from mpifl.report.observers import wide_console
+from mpifl.report.pages import drawn_around_zero, write_report
+from mpifl.report.runs import headline, read_tables, units
+from mpifl.run.folder import number, read_metrics
 
 LOOKS = {"better": "best", "worse": "worst"}
 INTERVAL = "difference and interval"
@@ -61,7 +67,7 @@ def baseline_command(
     screen.print("The models are compared on the test rows; with few rows this may take a minute.")
     found = compare_models(plan)
     screen.print(table(found))
-    for line in (*found.remarks, *warnings_of(found), of_chance(found), verdict(found)):
+    for line in (*remarks(found), of_chance(found), verdict(found)):
         screen.print(line, soft_wrap=True)
     name = "baseline" if late is None else "late"
     files = {"json": out / f"{name}.json", "page": out / f"{name}.html"}
@@ -69,43 +75,73 @@ def baseline_command(
         write_atomic(files["json"], (json.dumps(record(found), indent=1, allow_nan=False) + "\n").encode())
     except OSError as error:
         raise cannot_be_written(out, error) from None
-    write_page("--out", files["page"], page(found, f"{plan.job.name}: is it worth it?"))
+    content = page(found, f"{plan.job.name}: is it worth it?", _about(plan), _links(plan, found))
+    write_page("--out", files["page"], content)
     for kind, path in files.items():
         print(f"{kind}: {path}")
     return next((code for code in codes if code), 0)
 
 
-def page(found: Baseline, title: str) -> str:
-    """Return the page."""
-    most = charts.ticks(0.0, max((abs(end) for one in (*found.silos, found.whole) if (of := one.difference)
-                                  for end in (of.low, of.high)), default=1.0))[-1]  # fmt: skip
-    rows = [_row(one, found, most) for one in (*found.silos, found.whole)]
-    end = f"{100 * most if found.metric.share else most:g}"
-    axis = [f"−{end}", "0", f"+{end}"]
+def page(
+    found: Baseline, title: str, about: Sequence[str] = (), links: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Return the page.
+
+    Args:
+        found: The figures.
+        title: Its heading.
+        about: What the trainings were.
+        links: By what a row is called: where its run lies, as seen from the page.
+    """
+    scored = (*found.silos, found.whole)
+    told = [
+        (cells(one, found)[-3], of.by, of.low, of.high) if (of := one.difference) else None for one in scored
+    ]
+    drawings, axis = drawn_around_zero(told, found.metric)
+    rows = [[*_row(one, found, links), drawing] for one, drawing in zip(scored, drawings, strict=True)]
     drawn = Table(["silo", *heads(found), INTERVAL], rows, axes={INTERVAL: axis})
     unit = ", in points" if found.metric.share else ""
     note = f"{found.metric.label} on the same test rows; difference: federated − alone{unit}; {found.test}."
     note += POOLED * (found.whole.pooled is not None)
     figure = Figure("Each silo alone, the federated model, and all pooled", note, [drawn], wide=True)
-    remarks = [["all", one] for one in (*found.remarks, *warnings_of(found))]
-    remarks += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
-    folds = [Fold(f"Remarks ({len(remarks)})", [Table.of(["silo", "reason"], remarks)], opened=True)]
+    reasons = [["all", one] for one in of_all(found)]
+    reasons += [[name, said] for name, said in warnings_of(found).items()]
+    reasons += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
+    folds = [Fold(f"Remarks ({len(reasons)})", [Table.of(["silo", "reason"], reasons)], opened=True)]
     return render(
         "compare.html",
         title=title,
         every=None,
         broad=True,
-        words=f"{len(found.silos):,} silos, {sum(one.rows for one in found.silos):,} test rows",
+        words=" · ".join(
+            [*about, f"{len(found.silos):,} silos, {sum(one.rows for one in found.silos):,} test rows"]
+        ),
         verdict=[verdict(found), of_chance(found)],
         figures=[figure],
-        folds=folds if remarks else [],
+        folds=folds if reasons else [],
     )
 
 
-def _row(one: Scored, found: Baseline, most: float) -> list[Cell]:
+def _row(one: Scored, found: Baseline, links: Mapping[str, str]) -> list[Cell]:
     texts, look = cells(one, found), LOOKS.get(judged(one, found.metric), "")
-    row = [Cell(one.name), *(Cell(text) for text in texts[:-1]), Cell(texts[-1], look=look)]
-    if (difference := one.difference) is None:
-        return [*row, Cell("–")]
-    low, by, high = (50 + 50 * value / most for value in (difference.low, difference.by, difference.high))
-    return [*row, Cell(texts[-3], dots=[by], span=(low, high), zero=50)]
+    name = Cell(one.name, link=links.get(one.name, ""))
+    return [name, *(Cell(text) for text in texts[:-1]), Cell(texts[-1], look=look)]
+
+
+def _about(plan: BaselinePlan) -> list[str]:
+    """Say what the trainings of a baseline were, and when the federated one ended, if its rounds tell."""
+    run = plan.federated.run
+    job, records = read_tables(run / "job.toml")[0], read_metrics(run)
+    if not records:
+        return headline(job)
+    rounds = int(records[-1]["round"])
+    told = [f"{rounds:,} round{'s' * (rounds > 1)}", units.moment(number(records[-1], "time"))]
+    return [*headline(job), *filter(None, told)]
+
+
+def _links(plan: BaselinePlan, found: Baseline) -> dict[str, str]:
+    """Return where the runs lie by the rows of the table: of a silo that alone, of all rows the federated."""
+    if plan.federated.state == "done" and read_metrics(plan.federated.run):
+        write_report(plan.federated.run)
+    told = {plan.names[silo]: f"{task.run.name}/" for silo, task in plan.alone.items()}
+    return told | {found.whole.name: f"{plan.federated.run.name}/report.html"}

@@ -8,9 +8,10 @@ from typing import Any
 
 from rich.table import Table
 
-from mpifl.cli.baseline.baseline_figures import OTHERS, Baseline, Scored
+from mpifl.cli.baseline.baseline_figures import Baseline, Scored
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import paired
+from mpifl.report.runs import alike_told
 
 NONE_SEEN = "no difference seen"
 FEWEST_EVENTS = 10
@@ -40,7 +41,7 @@ def heads(found: Baseline) -> list[str]:
         "federated",
         *pooled,
         "difference",
-        "95% interval",
+        "95% interval" + ", not corrected" * (len(found.silos) > 1),
         "p",
         "outcome",
     ]
@@ -71,23 +72,30 @@ def _has_events(found: Baseline) -> bool:
     return any(one.events is not None for one in found.silos)
 
 
-def warnings_of(found: Baseline) -> list[str]:
-    """Say of which silos little can be told, and what became of draws without a figure."""
-    said = []
+def warnings_of(found: Baseline) -> dict[str, str]:
+    """Say by name of which silos little can be told, and what became of draws without a figure."""
+    said: dict[str, str] = {}
     for one in found.silos:
         words = []
-        if one.alike:
-            why = f"its test rows have one class, so {found.metric.name} says nothing"
-            words.append(f"{why} and is left out.")
-        elif one.events is not None and one.events < FEWEST_EVENTS:
+        if one.events is not None and not one.alike and one.events < FEWEST_EVENTS:
             words.append(f"{one.events:,} row{'s' * (one.events != 1)} of the rarer class.")
             words += ["The interval and p say little."] if one.difference else []
         if one.undefined:
             words.append(
                 f"{one.undefined:,} of {paired.DRAWS:,} draws had no {found.metric.name} and are left out."
             )
-        said += [f"Silo {one.name}: {' '.join(words)}"] if words else []
+        said |= {one.name: " ".join(words)} if words else {}
     return said
+
+
+def of_all(found: Baseline) -> list[str]:
+    """Return what is to be said of more than one silo."""
+    return [*found.remarks, *filter(None, [alike_told([one.name for one in found.silos if one.alike])])]
+
+
+def remarks(found: Baseline) -> list[str]:
+    """Return what is to be said against the figures, of all and of single silos."""
+    return [*of_all(found), *(f"Silo {name}: {words}" for name, words in warnings_of(found).items())]
 
 
 def judged(one: Scored, metric: MetricInfo) -> str:
@@ -118,9 +126,7 @@ def verdict(found: Baseline) -> str:
         rows = f"{whole.rows:,} test rows"
         if whole.counted < whole.rows:
             rows = f"{whole.counted:,} test rows that count, of {whole.rows:,}"
-        every = not any(one.alike for one in found.silos)
-        where = f"on all {rows}" if every else f"on the {rows} of {OTHERS}"
-        where = f"in the mean of {_silos(found)}, by their {rows}" if found.mean else where
+        where = f"in the mean of {_silos(found)}, by their {rows}" if found.mean else f"on all {rows}"
         low, high = signed(metric, whole.difference.low), signed(metric, whole.difference.high)
         said += (
             f" {where}: {metric.name} {metric.write(whole.federated)} against "
@@ -179,7 +185,7 @@ def record(found: Baseline) -> dict[str, Any]:
         "silos": {one.name: _of(one, found) for one in found.silos},
         "all": _of(found.whole, found),
         "left_out": found.left_out,
-        "remarks": [*found.remarks, *warnings_of(found)],
+        "remarks": remarks(found),
     }
 
 

@@ -8,13 +8,12 @@ from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Table, charts
-from mpifl.report.judging import NAMES
-from mpifl.report.pages.gains import Gain, gains, held_against, values
+from mpifl.report.pages.gains import Gain, drawn_around_zero, gains, held_against, values
 from mpifl.report.runs import (
-    OF_TWO_CLASSES,
     Held,
     Standing,
     Summary,
+    alike_told,
     as_counted,
     cells_against,
     chance,
@@ -116,14 +115,18 @@ def silos_of_settings(
             cells.append(Cell(metric.write(served) + change, served, gain.look if gain else ""))
         rows.append(cells)
     note, heads = f"{_whose(found)}{_of_seeds(found)}. ", [one.name for one in shown]
-    alike = [name for name, of in held.items() if of.commonest == 1 and metric.name in OF_TWO_CLASSES]
-    note += f"Rows of {NAMES.listed(alike)} have one class, and are left out. " if alike else ""
+    note += f"{alike_told([name for name, of in held.items() if of.commonest == 1])} ".lstrip()
     if against is None:
         table = Table(["silo", *heads], rows, sort=True)
         return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), {}
     note += "The first column is the reference of all changes. "
-    note += held_against(gain for of in over for gain in of.values())
-    table = Table(["silo", against.name, *heads], rows, sort=True)
+    note += f"{held_against(gain for of in over for gain in of.values())} All those of {heads[0]} are drawn."
+    changes = [over[0].get(row[0].text) for row in rows]
+    told = [(of.write(metric), of.by, *(of.reach or (of.by, of.by))) if of else None for of in changes]
+    drawn, axis = drawn_around_zero(told, metric)
+    head = f"{heads[0]}, change"
+    rows = [[*row[:2], cell, *row[2:]] for row, cell in zip(rows, drawn, strict=True)]
+    table = Table(["silo", against.name, head, *heads], rows, sort=True, axes={head: axis})
     return Figure("Which silos gain?", note, [table], wide=True), over[0] if shown[0] is found[0] else {}
 
 

@@ -22,6 +22,8 @@ LATE = 0.1
 MOST_FALLS, MOST_BLAMED, MOST_NAMED = 3, 3, 10
 MOST_LOOKED = 200
 """The largest falls of which some may exceed chance."""
+FEWEST = 6
+"""Right answers that a fall beyond chance loses at least: the exact p of five is 0.06."""
 UNKNOWN = "not known why"
 
 
@@ -37,7 +39,7 @@ def falls(summary: Summary, least: bool = True) -> list[tuple[int, float]]:
     if not steps:
         return []
     values, usual = [value for _, value in points], median(abs(step) for _, step in steps)
-    new, rows = dict(points), summary.rows if chance.counts(summary.metric) else 0
+    new, rows = dict(points), _rows(summary)
     limit = max(0 if rows else USUAL * usual, SHARE * (max(values) - min(values))) if least else 0.0
     late = points[0][0] + LATE * (points[-1][0] - points[0][0])
     largest = sorted((one for one in steps if one[1] > limit and one[0] > late), key=lambda one: -one[1])
@@ -46,6 +48,26 @@ def falls(summary: Summary, least: bool = True) -> list[tuple[int, float]]:
     looked = largest[:MOST_LOOKED]
     beyond = ((at, by) for at, by in looked if chance.differ(new[at], new[at] + sign * by, rows))
     return list(islice(beyond, MOST_FALLS))
+
+
+def _rows(summary: Summary) -> int:
+    """Return on how many rows chance is known of what a run is judged by; 0 where it is not."""
+    return summary.rows if chance.counts(summary.metric) else 0
+
+
+def rule(summary: Summary) -> list[str]:
+    """Say which falls are told, the largest first, and what their intervals take for granted."""
+    if len(_points(summary)) < 3:
+        return []
+    what, rows = "fall" if summary.metric.higher_is_better else "rise", _rows(summary)
+    least = f"chance on the {rows:,} scored rows" if rows else f"{USUAL} times the median step"
+    said = f"A {what} is told where it exceeds {least}, and {SHARE:.0%} of the range over all rounds, after "
+    said += f"the first tenth of them; the {MOST_FALLS} largest at most"
+    by_size = ", ".join(str(at) for at, _ in falls(summary))
+    found = [f"{said}, which by size are of rounds {by_size}." if ", " in by_size else f"{said}."]
+    of_silos = f"That of a silo must exceed chance on its own rows, and {USUAL} times its median step. "
+    of_silos += "Intervals take it that as many answers changed as can have."
+    return [*found, of_silos] if chance.counts(summary.metric) else found
 
 
 def told_falls(summary: Summary, names: Names) -> list[Event]:
@@ -68,8 +90,8 @@ def told_falls(summary: Summary, names: Names) -> list[Event]:
 
 def _usual(summary: Summary, old: float, new: float) -> str:
     """Say why a fall is nothing unusual: within chance, or not much larger than other steps."""
-    rows, metric = summary.rows, summary.metric
-    if chance.counts(metric) and rows and not chance.differ(old, new, rows):
+    rows, metric = _rows(summary), summary.metric
+    if rows and not chance.differ(old, new, rows):
         reach = units.between(*chance.apart(new, old, rows), metric)
         return f"within chance: 95% interval {reach} ({rows:,} rows)"
     step = median(abs(one - other) for (_, one), (_, other) in pairwise(_points(summary)))
@@ -120,8 +142,8 @@ def silo_falls(
     rounds: Sequence[int],
     values: np.ndarray,
 ) -> list[Event]:
-    """Return the falls of single silos that exceed chance, those of most rows first, where the model itself
-    does not fall; as many as its own falls leave room for."""
+    """Return the falls of single silos that exceed chance, the largest first, where the model itself does not
+    fall; as many as its own falls leave room for."""
     metric, found = summary.metric, list[Event]()
     if not chance.counts(metric) or len(rounds) < 2:
         return []
@@ -129,7 +151,8 @@ def silo_falls(
     usual, of_model = USUAL * np.median(np.abs(drops), axis=1), {at for at, _ in falls(summary)}
     late = rounds[0] + LATE * (rounds[-1] - rounds[0])
     rows = np.array([held[name].out if name in held else 0 for name in called])
-    for place in np.argsort(-drops * rows[:, None], axis=None, kind="stable")[:MOST_LOOKED].tolist():
+    looked = np.where(drops * rows[:, None] > FEWEST - 0.5, drops, 0.0)
+    for place in np.argsort(-looked, axis=None, kind="stable")[:MOST_LOOKED].tolist():
         row, nth = divmod(place, drops.shape[1])
         old, new = values[row, nth : nth + 2].tolist()
         of, at = held.get(called[row]), rounds[nth + 1]

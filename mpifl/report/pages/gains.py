@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
 from mpifl.common import InputError
+from mpifl.common.pages import Cell, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.judging import ranked, scores
 from mpifl.report.runs import Difference, Held, Summary, chance, trains_alone, units
@@ -94,6 +95,24 @@ def held_against(found: Iterable[Gain]) -> str:
     said += "" if any(gain.look for gain in given) else f" {NO_CHANGE}"
     said += "" if SEEDS in parts else " A setting with one seed shows no spread over seeds."
     return said + (f" {PAIRED}" if EXAMPLES in parts else "")
+
+
+def drawn_around_zero(
+    found: Sequence[tuple[str, float, float, float] | None], metric: MetricInfo
+) -> tuple[list[Cell], list[str]]:
+    """Draw differences with their intervals; return a cell for each, and what is written below their axis.
+
+    Args:
+        found: The words of each, itself, and the ends of its interval; None of one that is not known.
+        metric: What they are of.
+    """
+    most = charts.ticks(0.0, max((abs(end) for one in found if one for end in one[1:]), default=1.0))[-1]
+    scale, end = charts.Scale(-most, most), f"{100 * most if metric.share else most:g}"
+    cells = []
+    for one in found:
+        by, low, high = (100 * scale(of) for of in one[1:]) if one else (0, 0, 0)
+        cells.append(Cell(one[0], one[1], dots=[by], span=(low, high), zero=50) if one else Cell("–", ""))
+    return cells, [f"−{end}", "0", f"+{end}"]
 
 
 def values(summary: Summary) -> dict[str, float]:

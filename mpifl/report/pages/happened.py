@@ -15,10 +15,10 @@ from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.observers import HELD_OUT, best_round, judged
 from mpifl.report.pages import diverged
 from mpifl.report.pages.diverged import Event
-from mpifl.report.pages.falls import MOST_NAMED, told_falls
+from mpifl.report.pages.falls import MOST_NAMED, rule, told_falls
 from mpifl.report.pages.gains import below_guessing
 from mpifl.report.pages.trust_section import spent
-from mpifl.report.runs import Held, Summary, chance, one_class, units
+from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, units
 from mpifl.run.folder import number, why_lost
 
 MOST_LEFT_OUT, MOST_MINDED = 20, 3
@@ -120,17 +120,16 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     """Say how the model serves the silos, if more than one was scored."""
     told = scores(summary)
     each = ranked(told, summary.metric)
-    alike = [name for name, value in each if value is None and one_class(told[name], held.get(name))]
-    one = f"The rows of {NAMES.listed(alike, MOST_NAMED)} have one class, so {summary.metric.label} says"
-    one += " nothing about them. They count in figures of all rows, not in the silos' mean, worst and best."
+    alike = [name for name in told if one_class(told[name], held.get(name))]
+    one = alike_told(alike)
     found = [(name, value) for name, value in each if value is not None]
     if len(found) < 2:
-        return one if alike and len(each) > 1 else ""
+        return one if len(each) > 1 else ""
     write, half = summary.metric.write, median(value for _, value in found)
     low, high = found[0][1], found[-1][1]
     where = f" on {summary.silo_rows}" if summary.silo_rows else ""
     if low == high:
-        return f"All {len(found):,} silos have {write(low)}{where}.{f' {one}' * bool(alike)}"
+        return f"All {len(found):,} silos have {write(low)}{where}. {one}".rstrip()
 
     def who_has(end: float) -> str:
         names = [name for name, value in found if value == end]
@@ -149,8 +148,8 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
         f"The mean over silos, each counted once, is {mean}{where}. {who_has(low)} the worst of "
         f"{len(found):,} silos, with {write(low)}. {who_has(high)} the best, with {write(high)}. "
         f"The median is {write(half)}."
-        f"{own}{lacks * bool(without)}{f' {one}' * bool(alike)}"
-    )
+        f"{own}{lacks * bool(without)} {one}"
+    ).rstrip()
 
 
 def minded(summary: Summary, names: Names, held: Mapping[str, Held] = MappingProxyType({})) -> list[str]:
@@ -205,9 +204,9 @@ def happened(
     told = any("faults" in record for record in summary.records)
     fault = any(record.get("faults") or record.get("ranks_lost") for record in summary.records)
     asked = _asked(summary, names)
-    note = [*asked, (ALL_ASKED if asked else NO_FAULT) if told and not fault else ""]
+    note = [*asked, *[ALL_ASKED if asked else NO_FAULT] * (told and not fault), *rule(summary)]
     table = Table.of(heads, rows, text=1)
-    return Figure("What happened", " ".join(note).strip(), [table], wide=True) if rows else None
+    return Figure("What happened", " ".join(note), [table], wide=True) if rows else None
 
 
 def _asked(summary: Summary, names: Names) -> list[str]:

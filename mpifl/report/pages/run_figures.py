@@ -129,11 +129,11 @@ def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
         said.append(f"95% interval {info.write(ends[0])} to {info.write(ends[1])}")
         said[0] += f", by chance of these {rows:,} rows alone" if rows else ""
         said += _wavers(summary, key, info, ends[1] - ends[0])
-    if of.commonest is not None and name == ACCURACY.name:
-        where = (
-            "the training rows" if of.of_training else "these rows" if test else "all silos' rows together"
-        )
-        said.append(f"always predicting the most common class of {where} gives {info.write(of.commonest)}")
+    guess, where = chance.commonest(summary, test)
+    if guess is not None and name == ACCURACY.name:
+        said.append(f"always predicting the most common class of {where} gives {info.write(guess)}")
+    elif "privacy" in summary.job and name == ACCURACY.name and number(summary.of_model, key) is not None:
+        said.append("what guessing gives is not known: a private run releases no counts of classes")
     return said
 
 
@@ -241,15 +241,31 @@ def time(summary: Summary) -> Figure | None:
     names = [*IN_ROUNDS, "scoring", "checkpoints", "waiting for the server"]
     sent, received = (units.size(summary.total(key)) for key in ("bytes_sent", "bytes_received"))
     note = f"Average over workers, all rounds: {share}. Sent to silos: {sent}, received: {received}."
+    note += _slowest(summary)
     return charts.split(
         "What it cost", [("average worker", parts, units.seconds(whole))], names, units.seconds, note
     )
 
 
+def _slowest(summary: Summary) -> str:
+    """Say which rank trains longer than any other by more than half of the rounds' time; "" of none."""
+    each = sorted(((of[PARTS[0]], rank) for rank, of in _sums(summary).items()), reverse=True)
+    if len(each) < 2 or each[0][0] - each[1][0] <= summary.total("seconds") / 2:
+        return ""
+    most, other = (units.seconds(spent) for spent, _ in each[:2])
+    said = f" Rank {each[0][1]} alone takes more than half of the rounds' time: it trains for {most}"
+    return f"{said}, the next slowest rank for {other}."
+
+
 def of_ranks(summary: Summary) -> dict[str, dict[str, str]]:
     """Return how long each rank trained and waited for the slowest, if rounds tell of it."""
+    return {r: {name: units.seconds(of) for name, of in each.items()} for r, each in _sums(summary).items()}
+
+
+def _sums(summary: Summary) -> dict[str, Counter[str]]:
+    """Return the seconds of each rank in training and waiting, if rounds tell of them."""
     sums: dict[str, Counter[str]] = {}
     for record in [] if summary.missing else summary.records:
         for rank, parts in (record.get("rank_seconds") or {}).items():
             sums.setdefault(rank, Counter()).update({name: number(parts, name) or 0.0 for name in PARTS[:2]})
-    return {rank: {name: units.seconds(of) for name, of in each.items()} for rank, each in sums.items()}
+    return sums

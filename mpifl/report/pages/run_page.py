@@ -190,6 +190,8 @@ def _state(summary: Summary, every: float | None) -> tuple[str, str, str]:
         word, look = ended if summary.finished else ("not finished", "warn")
         if any(remark.startswith(chance.NO_BETTER) for remark in summary.remarks):
             word, look = f"{word}, {chance.NO_BETTER}", "bad"
+        elif any(chance.grown(summary, key) for key in chance.LOSSES):
+            word, look = f"{word}, a loss grew", "warn"
     return ("in progress", "warn", str(summary.run)) if every else (word, look, f"{when}{summary.run}")
 
 

@@ -31,7 +31,7 @@ from mpifl.report.pages.diverged import Event
 from mpifl.report.pages.falls import silo_falls
 from mpifl.report.pages.gains import PAIRED, UNTOLD, Gain, gain_unknown
 from mpifl.report.pages.happened import missed, seen
-from mpifl.report.runs import OF_TWO_CLASSES, TEST_ROWS, Held, Summary, chance, one_class, units
+from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, one_class, units
 from mpifl.run.folder import number
 
 MOST_ROWS, MOST_TRACED, SHORT, LONGEST = 1000, 200, 6, 18
@@ -131,7 +131,7 @@ def _noted(shown: Sequence[Column], metric: MetricInfo, run: Path) -> str:
         counts = f" Images without a target do not count; {command} says how many do."
         said += counts if metric.name in LEAVE_OUT else ""
     if any(cell.text == ONE_CLASS for _, cells in shown for cell in cells):
-        said += f" '{ONE_CLASS}': the silo's rows have one class, so the score tells nothing."
+        said += f" '{ONE_CLASS}': the silo's rows have one class, so AUROC is undefined."
     if any(head.startswith(GAIN) for head in heads):
         told = any(head.startswith(f"{GAIN}, 95% interval") for head in heads)
         said += " 'alone' is the score of a model that the silo trained alone. "
@@ -140,10 +140,10 @@ def _noted(shown: Sequence[Column], metric: MetricInfo, run: Path) -> str:
 
 
 def _score(told: Mapping[str, object], of: Held | None, metric: MetricInfo) -> Cell:
-    """Write a silo's score; one that says nothing since all rows have one class says so."""
+    """Write a silo's score; one that is undefined since all rows have one class says so."""
     if (value := number(told, metric.name)) is not None:
         return Cell(metric.write(value), value)
-    return Cell(ONE_CLASS if metric.name in OF_TWO_CLASSES and one_class(told, of) else "–", "")
+    return Cell(ONE_CLASS if metric.name == "auroc" and one_class(told, of) else "–", "")
 
 
 def _chance(
@@ -287,7 +287,7 @@ def _map(
              high=min(max(18 * len(called), 60), 18 * NAMED), named=max(map(len, short)) > SHORT),
         ramp(metric.write_briefly(float(ends[0])), WORST_TO_BEST, metric.write_briefly(float(ends[1]))),
     ]  # fmt: skip
-    note = "Rows are in the order of the table. Bright is good. Empty cells were not scored."
+    note = "Rows are in the order of the table. Bright is good. Empty cells have no score."
     note += " Each round is scored on validation rows." if by_valid else ""
     note += f" One name in {-(-len(called) // NAMED)} is shown." if len(called) > NAMED else ""
     note += f" Each column is the worst of {step} rounds." if step > 1 else ""

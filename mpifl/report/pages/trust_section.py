@@ -33,6 +33,11 @@ LABELS = {
     "max-norm": "noise hides the norms of gradients, without a guarantee",
     "label-dp": "randomised once, before training",
 }
+FAIR = 10
+WEAK = (
+    f" An epsilon above {FAIR} by itself protects little: up to 1 is strong and up to {FAIR} reasonable "
+    "(Ponomareva et al. 2023, 'How to DP-fy ML')."
+)
 OF_SILOS = "Epsilon covers all that this run's server has released. Another run with these silos adds to it."
 
 
@@ -140,7 +145,8 @@ def spent(summary: Summary) -> str:
     joined = f"; {of}" if budget is None else f", {of}"
     rounds = f"{summary.rounds:,} round{'s' * (summary.rounds > 1)}"
     whose = "silo" if privacy.get("level") == "silo" else "example"
-    return f"Each {whose} has spent at most epsilon {summary.epsilon:.4g}{at} in {rounds}{joined}{more}."
+    said = f"Each {whose} has spent at most epsilon {summary.epsilon:.4g}{at} in {rounds}{joined}{more}."
+    return said + WEAK * (summary.epsilon > FAIR)
 
 
 def _labels(summary: Summary) -> list[Block]:

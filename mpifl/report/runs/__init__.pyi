@@ -66,8 +66,8 @@ from .seeds import (
     why_not_ranked as why_not_ranked,
 )
 from .silo_data import (
-    OF_TWO_CLASSES as OF_TWO_CLASSES,
     Held as Held,
+    alike_told as alike_told,
     as_counted as as_counted,
     data as data,
     doubts as doubts,

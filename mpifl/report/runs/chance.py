@@ -23,9 +23,10 @@ Z = 1.96
 
 FOUND_NOTHING = dict.fromkeys(("dice", "iou", "dice_pooled", "iou_pooled"), 0.0)
 """What a model has by these metrics that answers background everywhere."""
-GUESSED = {"auroc": 0.5, **FOUND_NOTHING}
+GUESSED = {"auroc": 0.5, "c_index": 0.5, "r2": 0.0, "matthews": 0.0, "cohen_kappa": 0.0, **FOUND_NOTHING}
 """What guessing gives by metrics that do not depend on how common a class is."""
 NO_BETTER = "no better than guessing"
+TOGETHER = "all silos' rows together"
 GREW, BLEW = 1.5, 10
 """A loss that ends above so many times its first value has grown, or diverged."""
 LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
@@ -55,8 +56,9 @@ class Grown(NamedTuple):
 def grown(summary: Summary, key: str) -> Grown | None:
     """Return how a loss grew, None of one that did not.
 
-    It is held against its first value. Where a run is no better than guessing, it is also held against the
-    loss of equal probabilities for all classes, which a first round that diverged has already left behind.
+    Its end is held against its first value, and against the loss of equal probabilities for all classes,
+    which a first round that diverged has already left behind. Where a run is no better than guessing, so is
+    its largest value. A task of the user's own may have a loss of any size.
     """
     told = [(int(r["round"]), one) for r in summary.records if (one := number(r, key)) is not None]
     if not told:
@@ -68,18 +70,16 @@ def grown(summary: Summary, key: str) -> Grown | None:
             f"grew {high / low:,.3g}-fold, from {low:.4g} in round {begun:,} to {high:.4g} in round {ended:,}"
         )
         return Grown(told[since][0], words, high > BLEW * low)
-    if not summary.main or not guess_of(summary) or not guesses(summary, summary.main[1]):
-        return None
-    equal = log(classes_of(read_environment(summary.run)) or 1)
-    at, most = max(told, key=lambda one: one[1])
-    if not most > GREW * equal > 0:
+    own = ":" in str(summary.job.get("task", {}).get("name"))
+    equal = 0.0 if own else log(classes_of(read_environment(summary.run)) or 1)
+    guessed = bool(summary.main and guess_of(summary) and guesses(summary, summary.main[1]))
+    at, most = max(told, key=lambda one: one[1]) if guessed else told[-1]
+    if not most > (GREW if guessed else BLEW) * equal > 0:
         return None
     since = next(at for at, one in told if one > equal)
-    words = (
-        f"was above {equal:.4g}, the loss of equal probabilities for all classes, first in round {since:,}, "
-        f"and was largest, {most:.4g}, in round {at:,}"
-    )
-    return Grown(since, words, True)
+    was = f"was largest, {most:.4g}, in" if guessed else f"was {most:.4g} after"
+    words = f"was above {equal:.4g}, the loss of equal probabilities for all classes, first in round "
+    return Grown(since, f"{words}{since:,}, and {was} round {at:,}", True)
 
 
 def guess_of(summary: Summary) -> float | None:
@@ -87,9 +87,18 @@ def guess_of(summary: Summary) -> float | None:
 
     For accuracy this is the share of the most common class.
     """
-    rows = "test" if summary.main and summary.main[0] == summary.metric.test else "silos"
-    told = summary.answers.get(rows, ToldAnswers())
-    return told.commonest if summary.metric.name == ACCURACY.name else GUESSED.get(summary.metric.name)
+    if summary.metric.name != ACCURACY.name:
+        return GUESSED.get(summary.metric.name)
+    return commonest(summary, bool(summary.main and summary.main[0] == summary.metric.test))[0]
+
+
+def commonest(summary: Summary, test: bool) -> tuple[float | None, str]:
+    """Return the accuracy of always the most common class, and of which rows that is: of the server's test
+    set, or of what silos hold out. Where silos have models of their own, it is each silo's class."""
+    of = summary.answers.get("test" if test else "silos", ToldAnswers())
+    if not test and (summary.own_models or summary.commonest is not None):
+        return summary.commonest, "each silo's own rows" if summary.own_models else TOGETHER
+    return of.commonest, "the training rows" if of.of_training else "these rows" if test else TOGETHER
 
 
 def guesses(summary: Summary, value: float) -> bool:

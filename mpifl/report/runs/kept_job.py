@@ -26,9 +26,13 @@ RANK = re.compile("[0-9]{1,9}")
 
 
 def headline(job: Mapping[str, Any]) -> list[str]:
-    """Return a job's algorithm, model, shards and seed, as far as it has them, as terminals can show."""
+    """Return a job's algorithm, model, shards, seed and how silos train, as far as it has them, as terminals
+    can show."""
+    local = job.get("local")
     words = [_named(job.get("algorithm")), _model(job), job.get("shards")]
-    words += [f"seed {job['seed']}"] if "seed" in job else []
+    told = {"seed": job, **dict.fromkeys(("lr", "epochs", "steps", "batch_size"), local)}
+    words += [f"{key.replace('_', ' ')} {of[key]}" for key, of in told.items()
+              if isinstance(of, Mapping) and key in of]  # fmt: skip
     return [one_line(word) for word in words if word]
 
 

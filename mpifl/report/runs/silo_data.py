@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ from mpifl.data.shards import (
     read_any,
 )
 from mpifl.report.runs import chance
-from mpifl.report.runs.runs import Record, Summary
-from mpifl.run.folder import describe, number, same_data
+from mpifl.report.runs.runs import Summary
+from mpifl.run.folder import describe, same_data
 
 MOST_SILOS = 200
 MOST_NAMED = 20
@@ -33,8 +32,6 @@ Told = FederationSpec | VerticalSpec | str | None
 """What a shard folder says of itself, or why that cannot be told."""
 
 
-OF_TWO_CLASSES = frozenset({"accuracy", "auroc"})
-"""Metrics that say nothing of rows of one class: any constant answer is perfect, or they are undefined."""
 OF_GROUPS = "intervals take rows as independent; rows of one group are not, so these may be too narrow"
 
 
@@ -78,45 +75,28 @@ def one_class(told: Mapping[str, Any], of: Held | None) -> bool:
     return ("auroc" in told and told["auroc"] is None) or (of is not None and of.commonest == 1.0)
 
 
+def alike_told(names: Sequence[str]) -> str:
+    """Say of silos whose rows have one class what counts them: the metrics that they have; "" of none."""
+    rule = "Accuracy counts them, although always that answer is right there. AUROC is undefined there, so "
+    rule += "figures over silos leave them out."
+    return f"The rows of {Names().listed(names, MOST_NAMED)} have one class. {rule}" if names else ""
+
+
 def as_counted(summary: Summary, held: Mapping[str, Held]) -> Summary:
     """Return a run as it is told where the scored rows of silos could be counted: what guessing gives is of
-    these rows, and no mean over silos, worst or best has a silo whose rows have one class. Where nothing was
-    scored, no time went to that."""
-    scored = summary.of_silos.get("silos")
-    each = scored.items() if isinstance(scored, dict) and not summary.diverged else ()
-    alike = [silo for silo, told in each
-             if isinstance(told, dict) and one_class(told, held.get(Names()[silo]))]  # fmt: skip
-    records = [_without(record, alike) for record in summary.records] if alike else [*summary.records]
-    if alike and summary.at_end:
-        records[-1]["final"] = _without(summary.at_end, alike)
-    if not scored and summary.judged_by is None:
+    these rows, for models of the silos' own each by its silo's. Where nothing was scored, no time went to
+    that."""
+    records = [*summary.records]
+    if not summary.of_silos.get("silos") and summary.judged_by is None:
         records = [{key: of for key, of in one.items() if key != "seconds_evaluation"} for one in records]
-    labels = sum((Counter(of.labels) for of in held.values()), Counter[int]())
-    if labels and (told := summary.answers.get("silos")) and told.of_training:
-        answers, share = records[-1]["answers"], max(labels.values()) / sum(labels.values())
-        answers = {**answers, "silos": {**answers["silos"], "commonest": share, "of_training": False}}
-        records[-1] = {**records[-1], "answers": answers}
-    found = replace(summary, records=records)
+    sets = [Counter(of.labels) for of in held.values() if of.labels]
+    sets = sets if summary.own_models else [sum(sets, Counter[int]())]
+    rows = sum(of.total() for of in sets)
+    share = sum(max(of.values()) for of in sets) / rows if rows else None
+    found = replace(summary, records=records, commonest=share)
     remarks = [one for one in summary.remarks if not one.startswith(chance.NO_BETTER)]
     remarks += [one for one in chance.unlearnt(found) if one.startswith(chance.NO_BETTER)]
     return replace(found, remarks=tuple(remarks))
-
-
-def _without(record: Record, alike: Iterable[str]) -> Record:
-    """Return a round without the figures OF_TWO_CLASSES of these silos."""
-    silos, found = record.get("silos"), dict(record)
-    if not isinstance(silos, dict):
-        return found
-    told = {one: of for one in alike if isinstance(of := silos.get(one), dict)}
-    blank = {one: {**of, **dict.fromkeys(OF_TWO_CLASSES & of.keys())} for one, of in told.items()}
-    found["silos"] = silos | blank
-    for name in OF_TWO_CLASSES:
-        each = (number(of, name) for of in found["silos"].values() if isinstance(of, dict))
-        known = [value for value in each if value is not None]
-        for what, over in (("mean", fmean), ("worst", min), ("best", max)):
-            if (key := f"silo_{name}_{what}") in record:
-                found[key] = over(known) if known else None
-    return found
 
 
 def trained_on(summary: Summary, environment: Mapping[str, Any]) -> Told:

@@ -242,7 +242,8 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
         else ""
     )
     equal = "p " if second.p < units.LEAST else "p = "
-    return f"{said}: 95% interval {reach}, {equal}{units.probability(second.p)} by {name}{by}."
+    alone = " of this pair alone" * (several > 2)
+    return f"{said}: 95% interval{alone} {reach}, {equal}{units.probability(second.p)} by {name}{by}."
 
 
 def _head(first: Standing, others: Sequence[Rival]) -> str:

@@ -381,6 +381,7 @@ def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
     assert found[1].endswith(
         "by a paired t-test over 4 seeds, corrected by Holm for all 3 pairs of settings."
     )
+    assert ": 95% interval of this pair alone " in found[1]
     assert found[2].startswith("It is ahead of lr 0.3")
     assert found[3:] == [
         "No difference is seen between it and lr 0.2.",
@@ -483,8 +484,9 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
     assert "with fedavg and 76.33% with each silo alone (" in words
     assert "Beyond chance, 1 do better, 1 do worse, and 1 show no difference." in words
     assert (
-        "silo each silo alone fedavg 2 69.00% 70.00% 0 70.00% 90.00% +20.00 1 90.00% 60.00% −30.00" in words
-    )
+        "silo each silo alone fedavg, change −50 0 +50 fedavg 2 69.00% +1.00 70.00% "
+        "0 70.00% +20.00 90.00% +20.00 1 90.00% −30.00 60.00% −30.00" in words
+    ), "what the first setting changes is drawn"
     write_environment(runs[2], data=describe(write_folder(tmp_path / "others", [5, 4, 4])))
     assert "Which silos gain?" not in written(runs, tmp_path / "c.html")[1].text, "they hold other data"
 
@@ -506,13 +508,14 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
     assert "Beyond chance, 1 do better, 0 do worse, and 1 show no difference." in words
     said = "held-out examples, as means over seeds. The first column is the reference of all changes."
+    assert " All those of fedprox, mu 0.1 are drawn." in words
     assert f"Scores are on each silo's {said}" in words
     assert "exceeds chance over the seeds and over the held-out examples, for each silo by itself." in words
     assert "6 runs · 2 settings · logreg" in words
     assert "Traffic and time are means per run." in words
-    assert "0 50.00% 63.33% 1 61.00% 81.00% +20.00" in words
+    assert "0 50.00% +13.33 63.33% 1 61.00% +20.00 81.00% +20.00" in words
     words = " ".join(written([runs[0], runs[5]], tmp_path / "c.html")[1].titles())
-    assert "0 50.00% 90.00% +40.00" in words
+    assert "0 50.00% +40.00 90.00% +40.00" in words
     assert "over the held-out examples, for each silo by itself. A setting with one seed" in words
 
 

@@ -9,9 +9,10 @@ from unit.report.test_report_page import make_run, record, silos
 from mpifl.common import Names
 from mpifl.data.shards import labels_of
 from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.report.pages.falls import silo_falls
 from mpifl.report.pages.happened import events, verdict
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs import chance, units
+from mpifl.report.runs import Held, chance, units
 from mpifl.report.runs.compared_runs import compare_runs, show_run
 from mpifl.report.runs.runs import read_run
 from mpifl.run.folder.environment import write_environment
@@ -143,6 +144,9 @@ def test_a_private_run_without_a_score_says_what_it_spent_why_and_what_would_giv
         "Each example has spent at most epsilon 1.5 at delta 0.001 in 2 rounds, of a budget of 8; it is "
         "enough for 2 more rounds.",
     ]
+    loud = [*records, {"round": 3, **of, "epsilon": 12.0}]
+    weak = verdict(read_run(make_run(tmp_path / "loud", loud, **table)))[1]
+    assert "An epsilon above 10 by itself protects little: up to 1 is strong and up to 10 reasonable " in weak
     words = " ".join(Reader(write_report(read_run(tmp_path).run).read_text()).titles())
     assert "epsilon 1.5 rounds 2 time of rounds" in words
     assert "for scoring" not in words, "nothing was scored"
@@ -200,6 +204,9 @@ def test_a_run_that_is_no_better_than_guessing_is_not_praised(tmp_path, capsys):
         b"".join(map(encode_record, [records[0], record(2, **guess) | {"test_accuracy": 0.61}]))
     )
     assert '<b class="pill good">finished</b>' in write_report(run).read_text()
+    records = [records[0], record(2, **guess) | {"test_accuracy": 0.61, "test_loss": 6.0}]
+    (run / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    assert '<b class="pill warn">finished, a loss grew</b>' in write_report(run).read_text()
 
 
 def test_silos_that_are_worst_alike_are_named_or_counted(tmp_path):
@@ -250,6 +257,12 @@ DIVERGED = {
         "1, and was largest, 1e+10, in round 2. The usual cause is too large a learning rate: [local] lr is "
         "0.1. No round has a usable model.",
     ),
+    "in round 1, better than guessing": (
+        [{"train_loss": 9e29, "test_accuracy": 0.5}, {"train_loss": 8e29}, {"train_loss": 9.4e29}],
+        "the training loss was above 2.303, the loss of equal probabilities for all classes, first in round "
+        "1, and was 9.4e+29 after round 3. The usual cause is too large a learning rate: [local] lr is 0.1. "
+        "No round has a usable model.",
+    ),
     "grown": (
         [
             {},
@@ -271,6 +284,7 @@ def test_a_run_that_diverged_says_what_went_wrong_where_first_and_what_is_of_use
     text = write_report(run).read_text()
     words = " ".join(Reader(text).titles())
     assert '<b class="pill bad">diverged</b>' in text
+    assert " · seed 0 · lr 0.1 · epochs 1 · batch size 10 · " in words, "settings stand in the open"
     assert f"The run diverged: {said}" in words
     assert "Warning: diverged" not in words, "the verdict has said it"
     if "grown" in said or "grew" in said:
@@ -310,6 +324,32 @@ def test_a_fall_of_one_silo_is_told_where_it_exceeds_chance(tmp_path):
     assert f"21 Accuracy of silo 1 falls by 40.00 points to 50.00% {why}" in words
     write_environment(run, data=describe(write_folder(tmp_path / "shards", [4, 4], silos_test=10)))
     assert "Accuracy of silo 1 falls" not in write_report(run).read_text(), "chance may do that with ten rows"
+
+
+def test_falls_are_told_by_a_rule_that_stands_there_the_largest_first(tmp_path):
+    """Silo 1 falls by 20 points on 1000 rows, silo 0 three times by 60 on 50: these stand, and are larger."""
+    records = [
+        record(
+            n, test_accuracy=0.8, **silos(**{"0": 0.9 - 0.6 * (n in (9, 15, 21)), "1": 0.9 - 0.2 * (n == 12)})
+        )
+        for n in range(1, 31)
+    ]
+    run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
+    held = {"0": Held(4, 50), "1": Held(4, 1000)}
+    values = np.array([[one["silos"][name]["accuracy"] for one in records] for name in "01"])
+    found = silo_falls(read_run(run), ["0", "1"], held, [*range(1, 31)], values)
+    assert [one.round for one in found] == [9, 15, 21]
+    write_environment(run, data=describe(write_folder(tmp_path / "shards", [4], test=400)))
+    (run / "metrics.jsonl").write_bytes(b"".join(map(encode_record, rounds_of(100, at17=0.26, at30=0.3))))
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    said = (
+        "A fall is told where it exceeds chance on the 400 scored rows, and 5% of the range over all rounds, "
+    )
+    assert (
+        f"{said}after the first tenth of them; the 3 largest at most, which by size are of rounds 30, 17. "
+        in words
+    )
+    assert "Intervals take it that as many answers changed as can have." in words
 
 
 def test_falls_of_the_whole_are_told_before_those_of_a_silo_with_few_rows(tmp_path):
@@ -363,6 +403,15 @@ def test_guessing_is_told_of_the_rows_that_are_scored(tmp_path):
     words = " ".join(Reader(write_report(run).read_text()).titles())
     assert f"most common class of all silos' rows together gives {whole.max() / 100:.2%}" in words
     assert "no better than guessing" not in words
+    write_environment(run, data=describe(spec), own_models=True)
+    each = [np.bincount(labels_of(tmp_path / "shards", one, "test")).max() for one in spec.silos]
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    assert f"most common class of each silo's own rows gives {sum(each) / 100:.2%}" in words
+    told["answers"] = {"silos": {"intervals": {}}}
+    hidden = {"privacy": {"noise": 1.0, "clip": 1.0, "delta": 1e-3, "evaluate_unprotected": True}}
+    run = make_run(tmp_path / "private", [{"round": 1, **told, **silos(**{"0": 0.9})}], **hidden)
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    assert "what guessing gives is not known: a private run releases no counts of classes" in words
 
 
 def test_spans_are_short():

@@ -22,7 +22,7 @@ from mpifl.report.pages.gains import Gain, gained, gains
 from mpifl.report.pages.run_figures import over_steps
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.pictures.fitted_names import apart
-from mpifl.report.runs import Held, chance, data, read_run, units
+from mpifl.report.runs import Held, chance, compare_runs, data, read_run, units
 from mpifl.report.terminal.coefficient_table import show_coefficients
 from mpifl.run.folder.environment import note_lost, write_environment
 from mpifl.run.folder.metrics_file import encode_record
@@ -196,19 +196,21 @@ def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path
     assert doubt in capsys.readouterr().out
 
 
-def test_a_silo_of_one_class_has_words_in_place_of_a_score(tmp_path):
+def test_a_silo_of_one_class_counts_by_accuracy_and_not_by_auroc_as_in_the_record(tmp_path, capsys):
     told = {"silos": {"a": {"accuracy": 0.5, "auroc": None}, "b": {"accuracy": 0.75, "auroc": 0.5}}}
     told["silos"]["c"] = {"accuracy": 1.0, "auroc": 0.9}
-    words = " ".join(read(make_run(tmp_path, [record(1, **told)]))[1].titles())
-    assert "b 75.00% 0.5000 c 100.00% 0.9000 a one class only one class only" in words
-    assert "'one class only': the silo's rows have one class, so the score tells nothing." in words
-    assert "The rows of silo a have one class, so accuracy says nothing about them. They count in" in words
-    assert "The mean over silos, each counted once, is 87.50%. Silo b is the worst of 2 silos" in words
-    assert "worst silo 75.00% silo b; the mean over silos is 87.50%" in words
-    ended = record(1, final={**record(1, **told), "silo_accuracy_mean": 0.75})
-    del ended["final"]["test_accuracy"]
-    words = " ".join(read(make_run(tmp_path / "v", [ended], evaluate={"split": "valid"}))[1].titles())
-    assert "the mean over silos is 87.50%; test rows" in words, "also of what the end has scored"
+    told |= {"silo_accuracy_mean": 0.75, "silo_accuracy_worst": 0.5, "silo_accuracy_std": 0.2}
+    run = make_run(tmp_path, [record(1, **told)])
+    words = " ".join(read(run)[1].titles())
+    assert "a 50.00% one class only b 75.00% 0.5000 c 100.00% 0.9000" in words
+    assert "'one class only': the silo's rows have one class, so AUROC is undefined." in words
+    rule = "The rows of silo a have one class. Accuracy counts them, although always that answer is right "
+    assert f"{rule}there. AUROC is undefined there, so figures over silos leave them out." in words
+    assert "The mean over silos, each counted once, is 75.00%. Silo a is the worst of 3 silos" in words
+    assert "worst silo 50.00% silo a; the mean over silos is 75.00%" in words
+    compare_runs([run])
+    printed = capsys.readouterr().out
+    assert "75.00% │   50.00% a │" in printed
 
 
 def test_200_silos_are_seen_at_once_and_of_more_it_is_said_that_the_table_scrolls(tmp_path):
@@ -480,6 +482,14 @@ def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
     assert "Warning: silo 7 was left out of 2 rounds: 1-2." in words
     assert "Silo 7 is left out (2 rounds: 1-2) <torn 2>" in words
     assert "<torn" not in text
+
+
+def test_a_rank_that_takes_most_of_the_time_is_named(tmp_path):
+    for slow, told in ((9.0, True), (5.0, False)):
+        spent = {"0": {"training": 3.0, "waiting": slow - 3}, "1": {"training": slow, "waiting": 0.0}}
+        run = make_run(tmp_path / str(slow), [record(n, seconds=10.0, rank_seconds=spent) for n in (1, 2)])
+        said = "Rank 1 alone takes more than half of the rounds' time: it trains for 18 s, the next slowest"
+        assert (f"{said} rank for 6 s." in " ".join(read(run)[1].titles())) is told
 
 
 def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):

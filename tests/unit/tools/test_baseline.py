@@ -145,10 +145,11 @@ def test_the_rows_of_the_rarer_answer_are_told_and_draws_without_one():
     )  # fmt: skip
     told = record(found)["silos"]["a"]
     assert (told["events"], told["draws_without"]) == (2, 250)
-    assert warnings_of(found) == [
-        "Silo a: 2 rows of the rarer class. The interval and p say little. 250 of 2,000 draws had "
-        "no auroc and are left out."
-    ]
+    said = (
+        "2 rows of the rarer class. The interval and p say little. 250 of 2,000 draws had no auroc and are "
+    )
+    assert warnings_of(found) == {"a": f"{said}left out."}
+    assert record(found)["remarks"] == [f"Silo a: {said}left out."]
     assert "in the mean of 2 silos, by their 300 test rows: auroc 0.8200 against" in verdict(found)
     assert cells(found.silos[0], found)[:2] == ["100", "2"]
 
@@ -198,7 +199,7 @@ def test_the_verdict_says_for_whom():
     assert [one["judged"] for one in record(of_errors)["silos"].values()][:2] == ["worse", "better"]
 
 
-def test_a_silo_whose_rows_have_one_class_decides_no_headline(tmp_path):
+def test_a_silo_whose_rows_have_one_class_counts_by_accuracy_and_not_by_auroc(tmp_path):
     """Alone it has all 30 rows right by one answer; of the other two, the rarer class is another one."""
     task = Classification().for_federation(write_folder(tmp_path / "s", [4, 4], classes=2))
 
@@ -214,20 +215,20 @@ def test_a_silo_whose_rows_have_one_class_decides_no_headline(tmp_path):
     silos, whole = baseline_figures._of_rights(judged)
     found = Baseline(ACCURACY, EXACT, silos, whole)
     assert [one.events for one in (*silos, whole)] == [8, 3, 0, 15]
-    assert cells(silos[2], found)[-1] == "one class only"
-    assert silos[0].p == pytest.approx(2 * silos[0].difference.p), "two tests, not three"
-    assert "on the 30 test rows of silos with several classes: accuracy 60.00% against 40.00%" in verdict(
-        found
-    )
-    assert "one class only at silo alike" in verdict(found)
-    assert (
-        "Silo alike: its test rows have one class, so accuracy says nothing and is left out."
-        in warnings_of(found)
-    )
+    assert cells(silos[2], found)[-1] == "worse"
+    assert silos[2].p == pytest.approx(3 * silos[2].difference.p), "of three tests"
+    assert "on all 60 test rows: accuracy 45.00% against 70.00%" in verdict(found)
+    said = "The rows of silo alike have one class. Accuracy counts them, although always that answer is right"
+    assert any(one.startswith(said) for one in record(found)["remarks"])
+    undefined = replace(silos[2], difference=None, p=None)
+    assert cells(undefined, found)[-1] == "one class only", "as of AUROC"
     words = " ".join(Reader(page_of(found, "t")).titles())
+    assert f"all {said}" in words
+    assert "a 8 rows of the rarer class. The interval and p say little. b 3 rows" in words, "beside its silo"
     assert "3 silos, 60 test rows" in words
+    assert "95% interval, not corrected p outcome" in words
     assert re.search(r"difference and interval −\d+ 0 \+\d+ ", words), "the scale, with 0"
-    assert page_of(found, "t").count('class="zero"') == 3
+    assert page_of(found, "t").count('class="zero"') == 4
 
 
 def test_joined_shards_hold_the_rows_of_all_in_their_order(tmp_path):
@@ -279,6 +280,11 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     page = (tmp_path / "b" / "baseline.html").read_text()
     check_whole(page)
     assert told["verdict"] in " ".join(Reader(page).text)
+    about = " · lr 0.1 · epochs 1 · batch size 10 · 3 rounds · "
+    assert about in " ".join(Reader(page).text), "what was trained, how long and when"
+    for link in ("federated/report.html", "alone_0000/"):
+        assert f'href="{link}"' in page
+        assert (tmp_path / "b" / link).exists()
     capsys.readouterr()
     assert run() == 0
     out = capsys.readouterr().out
