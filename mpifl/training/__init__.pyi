@@ -9,9 +9,6 @@ from . import (
 from .beforehand import (
     models_of as models_of,
 )
-from .best import (
-    BestModel as BestModel,
-)
 from .devices import (
     device_name as device_name,
     device_of as device_of,
@@ -27,6 +24,9 @@ from .draw_cohort import (
     check_clock as check_clock,
     drawn as drawn,
     round_clock as round_clock,
+)
+from .early_stopping import (
+    BestModel as BestModel,
 )
 from .hosting import (
     BOTTOMS as BOTTOMS,

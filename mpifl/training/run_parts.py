@@ -14,10 +14,10 @@ from mpifl.exchange import Federation
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.observers import Observers, Progress, Record
 from mpifl.run.job import Job
-from mpifl.training.best import BestModel
 from mpifl.training.build import Built
 from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.draw_cohort import Selector, round_clock
+from mpifl.training.early_stopping import BestModel
 from mpifl.training.recovery import Recovery
 from mpifl.training.round_metrics import MetricsCollector
 from mpifl.training.wing import Wing, of_one

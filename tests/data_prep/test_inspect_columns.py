@@ -14,7 +14,7 @@ from data_prep.cli import main
 from data_prep.inspect.column_page import column_page
 from data_prep.inspect.columns_summary import ColumnsSummary, runs, summarise_columns
 from data_prep.inspect.correlation import MOST_ROWS, correlations, icor, sample
-from mpifl.data.shards.column_spec import VerticalSpec
+from mpifl.data.shards.vertical_spec import VerticalSpec
 
 
 def run(*words, ends=0):

@@ -12,7 +12,7 @@ from data_prep.site.party import PartyTable
 from data_prep.site.site import Site
 from mpifl.common.errors import InputError
 from mpifl.data.shards.column_shards import open_vertical
-from mpifl.data.shards.column_spec import VerticalSpec
+from mpifl.data.shards.vertical_spec import VerticalSpec
 
 TAG = "0123456789abcdef" * 2
 SPEC = 'label = {kind = "numeric", column = "loss"}\n[features]\n'

@@ -22,8 +22,8 @@ from data_prep.schemes.vertical import deal_columns
 from mpifl.common.errors import InputError, ShardError
 from mpifl.common.files import sha256_of
 from mpifl.data.shards.column_shards import open_vertical
-from mpifl.data.shards.column_spec import is_vertical, read_vertical
 from mpifl.data.shards.shards import read_federation
+from mpifl.data.shards.vertical_spec import is_vertical, read_vertical
 
 
 def source(folder, n=40, shape=(2, 3), test=0, seed=0):

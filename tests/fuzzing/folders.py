@@ -21,8 +21,8 @@ from fuzzing import artefacts, hdf5
 from fuzzing.mutations import harmed_bytes, harmed_json, harmed_toml
 from mpifl.common.files import sha256_of
 from mpifl.data.shards.column_shards import open_vertical
-from mpifl.data.shards.column_spec import is_vertical, read_vertical
 from mpifl.data.shards.shards import open_shard, read_federation, read_spec
+from mpifl.data.shards.vertical_spec import is_vertical, read_vertical
 from mpifl.report.judging.evaluate import evaluate_silos
 from mpifl.report.judging.predict import predict_run
 from mpifl.report.observers import PLAIN

@@ -13,9 +13,9 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.server import Server
 from mpifl.data.batches.batches import Batches
 from mpifl.data.shards.column_shards import VerticalSplit, write_vertical
-from mpifl.data.shards.column_spec import VerticalSpec
 from mpifl.data.shards.federation_spec import version_of
 from mpifl.data.shards.shards import Features, FederationSpec, Shard, Split, open_shard
+from mpifl.data.shards.vertical_spec import VerticalSpec
 from mpifl.exchange.federation import Federation
 from mpifl.exchange.server_side.admission import ABOUT, Knowledge
 from mpifl.exchange.worker_side.worker import Worker

@@ -8,17 +8,6 @@ from .column_shards import (
     open_vertical as open_vertical,
     write_vertical as write_vertical,
 )
-from .column_spec import (
-    Alignment as Alignment,
-    AnyEntry as AnyEntry,
-    AnySpec as AnySpec,
-    VerticalEntry as VerticalEntry,
-    VerticalSpec as VerticalSpec,
-    is_vertical as is_vertical,
-    parse_any as parse_any,
-    read_any as read_any,
-    read_vertical as read_vertical,
-)
 from .encodings import (
     encoding_of as encoding_of,
     record_of as record_of,
@@ -67,4 +56,15 @@ from .shards import (
     open_shard as open_shard,
     split_of as split_of,
     stored_dtype as stored_dtype,
+)
+from .vertical_spec import (
+    Alignment as Alignment,
+    AnyEntry as AnyEntry,
+    AnySpec as AnySpec,
+    VerticalEntry as VerticalEntry,
+    VerticalSpec as VerticalSpec,
+    is_vertical as is_vertical,
+    parse_any as parse_any,
+    read_any as read_any,
+    read_vertical as read_vertical,
 )

@@ -34,11 +34,11 @@ from mpifl.data import (
     place,
 )
 from mpifl.data.hdf5 import Opened, opened
-from mpifl.data.shards.column_spec import Alignment, VerticalEntry, VerticalSpec
 from mpifl.data.shards.federation_spec import Seen, version_of
 from mpifl.data.shards.records import by_path
 from mpifl.data.shards.shard_checks import FORMAT, check_attributes
 from mpifl.data.shards.shards import ATTRIBUTES, SPLITS, splits_of, stored_dtype
+from mpifl.data.shards.vertical_spec import Alignment, VerticalEntry, VerticalSpec
 
 if TYPE_CHECKING:
     from mpifl.data.hdf5 import WrittenFile

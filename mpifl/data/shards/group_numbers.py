@@ -11,8 +11,8 @@ import numpy as np
 
 from mpifl.common import Names, ShardError
 from mpifl.data.hdf5 import opened
-from mpifl.data.shards.column_spec import AnyEntry, AnySpec, VerticalEntry
 from mpifl.data.shards.federation_spec import ShardEntry
+from mpifl.data.shards.vertical_spec import AnyEntry, AnySpec, VerticalEntry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

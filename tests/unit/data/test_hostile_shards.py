@@ -19,8 +19,8 @@ from unit.builders import arrays, write_folder
 
 from mpifl.common.errors import InputError, ShardError
 from mpifl.data.hdf5 import hdf5_process, hdf5_reading
-from mpifl.data.shards.column_spec import is_vertical, read_vertical
 from mpifl.data.shards.shards import open_shard, read_federation
+from mpifl.data.shards.vertical_spec import is_vertical, read_vertical
 
 X, Y = arrays(6)
 NOTHING = (1 << 64) - 1

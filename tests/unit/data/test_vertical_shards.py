@@ -12,7 +12,7 @@ from unit.builders import ALIGNMENT, CLASSES, write_folder, write_vertical_folde
 from mpifl.common import ShardError
 from mpifl.data import Targets
 from mpifl.data.shards.column_shards import VerticalSplit, open_vertical, write_vertical
-from mpifl.data.shards.column_spec import VerticalSpec, read_vertical
+from mpifl.data.shards.vertical_spec import VerticalSpec, read_vertical
 from mpifl.learning.tasks import TASKS
 
 ROWS = {"train": 6, "test": 3}

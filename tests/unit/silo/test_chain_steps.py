@@ -18,7 +18,7 @@ from mpifl.silo.steps.local_optimizers import Constant, Proximal
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.silo.steps.training import LocalRun
 from mpifl.wings.fast import compiled, quickly as train
-from mpifl.wings.fast.chains import chain_steps, product
+from mpifl.wings.fast.chains import chain_steps, large_layer_step
 from mpifl.wings.fast.chains.chain_steps import ChainStep
 
 Factory = Callable[[], nn.Module]
@@ -247,17 +247,17 @@ def wide() -> nn.Module:
 @pytest.fixture
 def in_one_pass(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Whether each layer's step in one pass wrote the delta; the middle layer alone is large."""
-    if product.compiled() is None:
+    if large_layer_step.compiled() is None:
         pytest.skip("no loop for this processor")
-    threads, taken, step = torch.get_num_threads(), [], product.step
+    threads, taken, step = torch.get_num_threads(), [], large_layer_step.step
     monkeypatch.setattr(chain_steps, "SMALLEST", 1000)
-    monkeypatch.setattr(product, "_ALIKE", {})
+    monkeypatch.setattr(large_layer_step, "_ALIKE", {})
 
     def noted(*given: Any) -> None:
         taken.append(len(given) > 5 and given[5] is not None)
         step(*given)
 
-    monkeypatch.setattr(product, "step", noted)
+    monkeypatch.setattr(large_layer_step, "step", noted)
     torch.set_num_threads(1)
     yield taken
     torch.set_num_threads(threads)
@@ -288,7 +288,7 @@ def test_one_pass_gives_the_bits_of_a_copy_and_a_product(
     held = nn.utils.parameters_to_vector(model.module.parameters()).detach()
     assert start._version == version
     assert the_same_bits(start, before)
-    monkeypatch.setattr(product, "compiled", lambda: None)
+    monkeypatch.setattr(large_layer_step, "compiled", lambda: None)
     plain, other = wide_run(start, **settings)
     assert the_same_bits(run.delta, other.delta)
     assert the_same_bits(run.end, other.end)
@@ -304,17 +304,17 @@ def the_same_bits(one: Tensor, other: Tensor) -> bool:
 def test_a_loop_that_rounds_otherwise_is_left_out(
     in_one_pass: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, step = FlatModel(wide()).trained.clone(), product.step
+    start, step = FlatModel(wide()).trained.clone(), large_layer_step.step
 
     def otherwise(out: Tensor, *given: Any) -> None:
         step(out, *given)
         out[-1, -1] *= 1 + 1e-6
 
-    monkeypatch.setattr(product, "step", otherwise)
+    monkeypatch.setattr(large_layer_step, "step", otherwise)
     _, run = wide_run(start, steps=4)
-    monkeypatch.setattr(product, "compiled", lambda: None)
+    monkeypatch.setattr(large_layer_step, "compiled", lambda: None)
     assert the_same_bits(run.delta, wide_run(start, steps=4)[1].delta)
-    assert set(product._ALIKE.values()) == {False}
+    assert set(large_layer_step._ALIKE.values()) == {False}
 
 
 @pytest.mark.parametrize(("rows", "columns", "examples"), [(1, 1, 2), (3, 32, 1), (7, 33, 9), (50, 100, 32)])
@@ -324,9 +324,9 @@ def test_the_loop_steps_by_the_product_of_any_size(
     w, g, a = torch.randn(rows, columns), torch.randn(examples, rows), torch.randn(examples, columns)
     base, right = torch.randn(rows, columns), w - 0.1 * g.t() @ a
     out = torch.empty_like(w)
-    product.step(out, w, g, a, 0.1, base)
+    large_layer_step.step(out, w, g, a, 0.1, base)
     assert torch.allclose(out, right - base, atol=1e-5)
-    product.step(w, w, g, a, 0.1)
+    large_layer_step.step(w, w, g, a, 0.1)
     assert torch.allclose(w, right, atol=1e-5)
 
 

@@ -28,7 +28,7 @@ from mpifl.run.job import read_job
 from mpifl.run.job.tables import Evaluate
 from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.training.beforehand import validate_job
-from mpifl.training.best import BEST, BestModel
+from mpifl.training.early_stopping import BEST, BestModel
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 

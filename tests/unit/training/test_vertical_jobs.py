@@ -10,7 +10,7 @@ from torch import nn
 from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.common import InputError
-from mpifl.data.shards.column_spec import read_vertical
+from mpifl.data.shards.vertical_spec import read_vertical
 from mpifl.run.job import read_job, read_kept
 from mpifl.training.beforehand import validate_job
 from mpifl.training.loop import train

@@ -1,7 +1,7 @@
 from . import (
     chain_steps as chain_steps,
     dense_passes as dense_passes,
-    product as product,
+    large_layer_step as large_layer_step,
 )
 from .chain_formulas import (
     chain as chain,

@@ -27,7 +27,7 @@ from mpifl.silo.steps import (
     by_autograd,
     is_plain,
 )
-from mpifl.wings.fast.chains import product
+from mpifl.wings.fast.chains import large_layer_step
 from mpifl.wings.fast.chains.chain_formulas import Chain, LayerGradient, chain
 from mpifl.wings.fast.chains.dense_passes import passes_of
 
@@ -77,7 +77,7 @@ class ChainStep(InPlace):
         here = {id(p) for layer in set(chain.learning) - self._large for p in layer.parameters()}
         gradients = zip(t.model.parameters, t.model.views(t.model.grad), strict=True)
         self._small = [(self._place[id(p)], gradient) for p, gradient in gradients if id(p) in here]
-        self._passes = not chain.front and t.correct is None and product.reads(t.start)
+        self._passes = not chain.front and t.correct is None and large_layer_step.reads(t.start)
         self._away, self._left = self._passes, t.steps
         self._delta: Tensor | None = None
 
@@ -131,7 +131,7 @@ class ChainStep(InPlace):
     def _is_known(self, part: LayerGradient) -> bool:
         """Return whether one pass over a layer's weights gives the bits of PyTorch's product."""
         layer: Any = part.link.layer
-        return layer not in self._large or product.gives_same_bits(
+        return layer not in self._large or large_layer_step.gives_same_bits(
             len(part.g), layer.weight.data, may_overwrite=self._away
         )
 
@@ -165,7 +165,7 @@ class ChainStep(InPlace):
                 part.link.learn(part.g, part.a)  # type: ignore[misc]
                 continue
             at = self._place[id(layer.weight)]
-            product.step(out[at], source[at], part.g, part.a, lr, base[at] if base else None)
+            large_layer_step.step(out[at], source[at], part.g, part.a, lr, base[at] if base else None)
             if layer.bias is not None:
                 rest.append((self._place[id(layer.bias)], part.g.sum(0)))
         for at, gradient in rest:

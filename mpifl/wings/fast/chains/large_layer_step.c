@@ -1,4 +1,4 @@
-/* A step of a dense layer in one pass over memory. product.py loads this file, and tries whether it rounds as PyTorch does.
+/* A step of a dense layer in one pass over memory. large_layer_step.py loads this file, and tries whether it rounds as PyTorch does.
  * It has the order of operations that MKL has: alpha a is rounded, products are added to 0 by fused additions in the order of
  * examples, and the sum is added to the weights. */
 

@@ -1,7 +1,7 @@
 """The step of a dense layer in one pass over memory: W - lr g^T a, from one place to another.
 
-`product.c` has the loop. PyTorch's own product adds to a matrix in place, so that W is copied beforehand. The
-loop is used only for sizes with which it has given the same bits as PyTorch.
+`large_layer_step.c` has the loop. PyTorch's own product adds to a matrix in place, so that W is copied
+beforehand. The loop is used only for sizes with which it has given the same bits as PyTorch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from mpifl.common.machine import native
 from mpifl.wire import pieces_of
 
-SOURCE = Path(__file__).with_name("product.c")
+SOURCE = Path(__file__).with_name("large_layer_step.c")
 MOST = 32
 """The most examples of a batch. With more, arithmetic limits a step and not memory, and MKL is faster."""
 ROWS = 96
