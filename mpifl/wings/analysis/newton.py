@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from mpifl.algorithms import Cohort, Server
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
-from mpifl.learning.tasks import Task
 from mpifl.silo import Silo
 from mpifl.wings.analysis import exact_products as exact
 from mpifl.wings.analysis.coefficients import Fit, independent, inverted
 from mpifl.wings.analysis.families import FAMILIES, Family
 from mpifl.wings.analysis.score_sums import RowSums, ScoreSums
-from mpifl.wings.analysis.whole_sums import WholeSums
+from mpifl.wings.analysis.whole_sums import WholeSums, kind_of
 from mpifl.wire import Update, summed
 
 INTERCEPT = "(intercept)"
@@ -67,14 +66,14 @@ class Newton(WholeSums):
         if len(shapes) != 2 or shapes != [(1, shapes[0][-1]), (1,)]:
             what = "fits a coefficient for each column, and an intercept, to one outcome"
             raise InputError(f"{where}: {what}; use [model] name = 'logreg' with [task] name = {TASKS}")
-        if _kind(self.task) not in FAMILIES or self.task.model_dump(exclude_defaults=True).keys() & CHANGED:
+        if kind_of(self.task) not in FAMILIES or self.task.model_dump(exclude_defaults=True).keys() & CHANGED:
             what = f"takes the likelihood of its family; use [task] name = {TASKS}"
             raise InputError(f"{where}: {what}, without {', '.join(sorted(CHANGED))}")
 
     @property
     def family(self) -> Family:
         """The family of the outcome."""
-        return FAMILIES[_kind(self.task)]
+        return FAMILIES[kind_of(self.task)]
 
     def begin(self, server: Server) -> None:
         """Start from coefficients of 0."""
@@ -214,11 +213,6 @@ class Newton(WholeSums):
 
     def _named(self, p: int) -> tuple[str, ...]:
         return self._names if len(self._names) == p else (INTERCEPT, *(f"x{j}" for j in range(p - 1)))
-
-
-def _kind(task: Task) -> str:
-    """Return a task's name; "" for a task of the user's own."""
-    return str(getattr(task, "kind", ""))
 
 
 def _design(silo: Silo, centre: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

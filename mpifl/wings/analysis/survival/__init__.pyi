@@ -1,0 +1,3 @@
+from .kaplanmeier import (
+    KaplanMeier as KaplanMeier,
+)
