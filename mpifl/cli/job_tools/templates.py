@@ -237,8 +237,9 @@ class Answers:
             tables["evaluate"] = {"split": "valid", "patience": 10}
         order = ("model", "task", "algorithm", "split", "local", "evaluate", "checkpoint")
         whole: dict[str, Table] = {**template.job, **tables}
-        if self.algorithm == "newton":  # has no training by steps, and one coefficient a column
+        if self.algorithm in ("newton", "cox"):  # no training by steps, and one coefficient a column
             task = "binary" if self.is_binary else "regression"
+            task = "survival" if self.kind == "survival" else task
             whole = {**tables, "model": {"name": "logreg"}, "task": {"name": task}}
         return {**head, **{table: dict(whole[table]) for table in order if table in whole}}
 

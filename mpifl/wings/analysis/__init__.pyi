@@ -7,6 +7,11 @@ from .analysis_wing import (
 from .coefficients import (
     LEVEL as LEVEL,
 )
+from .families import (
+    OutcomeModel as OutcomeModel,
+    ProportionalHazards as ProportionalHazards,
+    wide_exp as wide_exp,
+)
 from .federation_columns import (
     OWN_SPLITS as OWN_SPLITS,
     ROUNDED as ROUNDED,
@@ -14,7 +19,12 @@ from .federation_columns import (
 from .newton import (
     Newton as Newton,
 )
+from .score_sums import (
+    RowSums as RowSums,
+    predictor as predictor,
+)
 from .survival import (
+    Cox as Cox,
     KaplanMeier as KaplanMeier,
 )
 from .tableone import (

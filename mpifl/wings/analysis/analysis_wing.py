@@ -13,6 +13,7 @@ from mpifl.exchange.worker_side import WorkerContext
 from mpifl.training import Wing
 from mpifl.wings.analysis.newton import Newton
 from mpifl.wings.analysis.site_terms import check_terms
+from mpifl.wings.analysis.survival import Cox
 from mpifl.wings.analysis.whole_sums import ReleasedTable, WholeSums
 from mpifl.wire import Transport
 
@@ -57,8 +58,12 @@ class AnalysisWing(Wing):
             InputError: it does not.
         """
         of = context.algorithm
-        if isinstance(of, ReleasedTable) and transport.rank in transport.workers:
+        if transport.rank not in transport.workers:
+            return context
+        if isinstance(of, ReleasedTable):
             check_terms(of.least, extremes=of.tells_extremes, by_silo=of.by_silo)
+        if isinstance(of, Cox):
+            check_terms(times=of.strata == "none")
         return context
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError
-from mpifl.wings.analysis.families import Family
+from mpifl.wings.analysis.families import OutcomeModel
 
 LARGEST = 700.0
 """The largest exponent of a float."""
@@ -30,7 +30,7 @@ class Fit:
         errors: Their standard errors; NaN for a column that is left out.
         likelihood: The log-likelihood.
         rows: How many examples there are.
-        family: The family of the outcome.
+        family: The model of the outcome.
         dispersion: The variance of the residuals; 1 where the family fixes it.
     """
 
@@ -39,7 +39,7 @@ class Fit:
     errors: Tensor
     likelihood: float
     rows: int
-    family: Family
+    family: OutcomeModel
     dispersion: float
 
     @property
@@ -59,9 +59,8 @@ class Fit:
         of = stats.norm() if self.family.fixed_dispersion else stats.t(free)
         wide = float(of.ppf((1 + LEVEL) / 2))
         found = []
-        for name, estimate, error in zip(
-            self.names, self.estimates.tolist(), self.errors.tolist(), strict=True
-        ):
+        rows = [*zip(self.names, self.estimates.tolist(), self.errors.tolist(), strict=True)]
+        for name, estimate, error in rows[not self.family.intercept :]:
             if not math.isfinite(error):
                 found.append({"name": name, "left_out": True})
                 continue

@@ -1,4 +1,4 @@
-"""The time of an event that not every row has had yet: curves, and the log-rank test."""
+"""The time of an event that not every row has had yet: curves, the log-rank test, and Cox's model."""
 
 import lazy_loader
 

@@ -60,11 +60,13 @@ def spans_of(events: Sequence[int], censored: Sequence[int], least: int) -> list
         if _may_be_told(rest, least):
             found.append(rest)
             rest = None
-    while rest and not _may_be_told(rest, least):
-        if not found:
-            return None
-        rest = _joined(found.pop(), rest)
-    return [*found, rest] if rest else found
+    if not rest:
+        return found
+    for place in reversed(range(len(found))):
+        rest = _joined(found[place], rest)
+        if _may_be_told(rest, least):
+            return [*found[:place], rest]
+    return None
 
 
 def _joined(one: TimeSpan, other: TimeSpan) -> TimeSpan:
