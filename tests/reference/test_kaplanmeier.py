@@ -16,11 +16,13 @@ from scipy import stats
 
 from mpifl.common import InputError
 from mpifl.data import Targets
+from mpifl.data.shards import read_federation
 from mpifl.data.shards.shards import Features, FederationSpec
 from mpifl.report.terminal import show_survival
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.analysis.survival.log_rank import log_rank
+from mpifl.wings.analysis.survival.row_groups import RowGroups
 from mpifl.wings.analysis.survival.survival_curves import curve_of, median_of, spans_of
 from mpifl.wings.analysis.survival.time_grid import TimeGrid
 from scripts.write_shard import write_shard
@@ -265,6 +267,15 @@ def test_a_wrong_target_is_named(tmp_path: Path, place: Any, value: float, line:
     y[place] = value
     with pytest.raises(Exception, match=line):
         curves_of(write(tmp_path / "shards", x, y, [100]), tmp_path / "run")
+
+
+def test_pictures_have_no_column_to_divide_them(base: Path) -> None:
+    spec = read_federation(base / "four")
+    pictures = spec.model_copy(update={"features": Features(shape=(2, 2), dtype="float32")})
+    with pytest.raises(InputError, match="these shards have no table of features; leave it out"):
+        RowGroups.of(pictures, "age", by_silo=False)
+    unnamed = spec.model_copy(update={"feature_names": None})
+    assert RowGroups.of(unnamed, "x3", by_silo=False).names == ["x3 = 0", "x3 = 1"]
 
 
 def test_a_run_without_curves_says_so(tmp_path: Path) -> None:

@@ -60,7 +60,9 @@ class RowGroups:
     @classmethod
     def _of_column(cls, spec: FederationSpec, by: str) -> RowGroups:
         x = spec.features
-        names = (spec.feature_names or ()) if isinstance(x, Features) and len(x.shape) == 1 else ()
+        if not isinstance(x, Features) or x.ragged or len(x.shape) != 1:
+            raise InputError(f"[algorithm] by = '{by}': these shards have no table of features; leave it out")
+        names = [*(spec.feature_names or (f"x{nth}" for nth in range(x.shape[0])))]
         levels = {nth: name.partition("=")[2] for nth, name in enumerate(names) if name.startswith(f"{by}=")}
         if levels:
             return cls([f"{by} = {level}" for level in levels.values()], by, [*levels])
