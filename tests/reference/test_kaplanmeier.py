@@ -45,12 +45,12 @@ def rows_of() -> Rows:
     return x, np.column_stack([days, draw.random(N) < 0.6]).astype(np.float32)
 
 
-def write(folder: Path, x: np.ndarray, y: np.ndarray, places: list[int]) -> Path:
+def write(folder: Path, x: np.ndarray, y: np.ndarray, places: list[int], called: str = "silo {}") -> Path:
     folder.mkdir(parents=True)
     of: dict[str, Any] = {"features": Features(shape=(x.shape[1],), dtype="float32"), "classes": None}
     of["targets"] = Targets(shape=(2,), dtype="float32", names=("days", "died"))
     entries = [
-        write_shard(folder / f"{k}.h5", {"train": silo}, silo=k, name=f"silo {k}", **of)
+        write_shard(folder / f"{k}.h5", {"train": silo}, silo=k, name=called.format(k), **of)
         for k, silo in enumerate(zip(np.split(x, places), np.split(y, places), strict=True))
     ]
     told: dict[str, Any] = {"name": "rows", "seed": 0, "scheme": {"name": "cut"}, "source": {}}
