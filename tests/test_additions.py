@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scenarios
 import torch
-from reference import test_newton, test_oracles, test_tableone, test_vertical
+from reference import test_cox, test_kaplanmeier, test_newton, test_oracles, test_tableone, test_vertical
 from unit.aggregation.test_weights import centered_clipping, fltrust, gram, krum_scores, weiszfeld
 
 from mpifl.algorithms import ALGORITHMS
@@ -71,7 +71,14 @@ def test_each_algorithm_has_its_paper_as_bibtex() -> None:
 def test_each_algorithm_is_held_to_an_oracle() -> None:
     tried = {
         job["algorithm"]["name"]
-        for job in (*test_oracles.JOBS.values(), *test_vertical.JOBS, *test_newton.JOBS, *test_tableone.JOBS)
+        for of in (
+            test_vertical.JOBS,
+            test_newton.JOBS,
+            test_tableone.JOBS,
+            test_kaplanmeier.JOBS,
+            test_cox.JOBS,
+        )
+        for job in (*test_oracles.JOBS.values(), *of)
     }
     assert {*ALGORITHMS} - tried == set()
 

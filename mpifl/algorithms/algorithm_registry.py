@@ -32,6 +32,8 @@ from mpifl.algorithms.scaffold import Scaffold
 _OF_WINGS = {
     "splitnn": ("mpifl.wings.split", "SplitNN"),
     "newton": ("mpifl.wings.analysis", "Newton"),
+    "cox": ("mpifl.wings.analysis", "Cox"),
+    "kaplanmeier": ("mpifl.wings.analysis", "KaplanMeier"),
     "tableone": ("mpifl.wings.analysis", "TableOne"),
 }
 """The wings that have an algorithm: module and class."""

@@ -110,6 +110,7 @@ app.command()(look_commands.compare)
 app.command()(look_commands.bill)
 app.command()(look_commands.coefficients)
 app.command()(look_commands.stats)
+app.command()(look_commands.survival)
 
 
 @app.command()

@@ -1,11 +1,12 @@
-"""The commands that look at runs: `watch`, `report`, `compare`, `bill`, `coefficients` and `stats`."""
+"""The commands that look at runs, such as `watch` and `compare`, and those that make tables of shards."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -174,11 +175,53 @@ def stats(
     from mpifl.report.terminal import show_stats
 
     keys = {"least": least, "extremes": extremes, "by_silo": silos}
+    _made("tableone", show_stats, shards, out, keys, masks=masks, resume=resume, ranks=ranks)
+
+
+def survival(
+    shards: Annotated[
+        Path, typer.Argument(metavar="SHARDS|RUN", help="Shards, with --out; else a run that has curves.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="The run folder, for HTML, CSV and LaTeX, too.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="A curve for each level, and the log-rank test.")
+    ] = None,
+    silos: Annotated[bool, typer.Option("--silos", help="A curve for each silo, and the test.")] = False,
+    step: Annotated[
+        float | None, typer.Option(min=1e-9, help="Round times up to multiples of this, as 30 of days.")
+    ] = None,
+    least: Annotated[int | None, typer.Option(min=1, help="Join times of fewer rows; 5 by default.")] = None,
+    masks: Annotated[bool, typer.Option("--masks", help="Add up under masks.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue what was stopped in RUN.")] = False,
+    ranks: Ranks = None,
+) -> None:
+    """Tell survival curves of all silos' rows and the log-rank test, on the ranks that --ranks or mpirun
+    starts."""
+    from mpifl.report.terminal import show_survival
+
+    keys = {"least": least, "by": by, "by_silo": silos, "step": step}
+    _made("kaplanmeier", show_survival, shards, out, keys, masks=masks, resume=resume, ranks=ranks)
+
+
+def _made(
+    algorithm: str,
+    show: Callable[[Path], None],
+    shards: Path,
+    out: Path | None,
+    keys: Mapping[str, Any],
+    *,
+    masks: bool,
+    resume: bool,
+    ranks: int | None,
+) -> None:
+    """Make a table of shards in a run folder, and show it; without a folder, show that of a run."""
     keys = {key: value for key, value in keys.items() if value}
     if out is None:
         if keys or masks or resume or ranks:
             raise InputError("--out: not given; a table is made of shards with --out RUN, and shown of a run")
-        return show_stats(shards)
+        return show(shards)
     from mpifl.wire.launching import launcher
 
     signals.install()
@@ -189,11 +232,11 @@ def stats(
     transport = joined(ranks, survive=False)
     from mpifl.training import agree
 
-    job = agree(transport, lambda: {"job": json.dumps(job_of_table(shards, masks, keys))})["job"]
+    job = agree(transport, lambda: {"job": json.dumps(job_of_table(algorithm, shards, masks, keys))})["job"]
     end = trained(transport, json.loads(job), out, (), resume=resume)
     if transport.is_server:
         check_ended(end, "the same command with --resume")
-        show_stats(out)
+        show(out)
 
 
 def bill(

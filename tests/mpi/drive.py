@@ -31,6 +31,7 @@ def main() -> None:
     if transport.is_server:
         (out / "site").mkdir(mode=0o700, parents=True)
         (out / "site" / "key").write_bytes(bytes(range(32)))
+        (out / "site" / "stats.toml").write_text("times = true\n")
         for name in scenarios.SERVER_SECRETS:
             for folder in (out / name / "privacy", out / f"{name}-resumed" / "privacy"):
                 folder.mkdir(mode=0o700, parents=True)

@@ -273,7 +273,10 @@ ALGORITHMS = [
     },
 ]
 YES_OR_NO: Job = {"shards": "yes", "model": {"name": "logreg"}, "task": {"name": "binary"}}
+LIVED: Job = {"shards": "lived", "model": {"name": "logreg"}, "task": {"name": "survival"}}
 ALGORITHMS += [
+    job("all-cox", **LIVED, algorithm={"name": "cox", "strata": "none"}, local={}),
+    job("all-kaplanmeier", **LIVED, rounds=1, algorithm={"name": "kaplanmeier", "by": "x3"}, local={}),
     job("all-newton", **YES_OR_NO, algorithm={"name": "newton", "ridge": 0.5}, local={}),
     job("all-tableone", **YES_OR_NO, rounds=1, algorithm={"name": "tableone", "by_silo": True}, local={}),
 ]
@@ -480,7 +483,9 @@ def masked(nth: int, label: str, name: str, **tables: Any) -> Job:
     }
     given = more.pop("local", {})
     local = (
-        {} if name in ("newton", "tableone") else {"lr": 0.1, "batch_size": 16, "drop_last": True, **given}
+        {}
+        if name in ("newton", "cox", "kaplanmeier", "tableone")
+        else {"lr": 0.1, "batch_size": 16, "drop_last": True, **given}
     )
     made = job(f"masked-{label}", shards="many", algorithm={"name": name, **tables}, local=local)
     return {**made, **usual, **more, **beside, "security": {"least": 1}, "seed": 1000 + nth}
@@ -508,6 +513,8 @@ _MASKED = [
     ("nan", "scenarios:Poisoned", {"cohort": {"quorum": 0.5}}),
     ("scored", "fedavg", {"evaluate": {"where": "workers", "batch_size": 50}}),
     ("newton", "newton", {**YES_OR_NO, "cohort": {}, "rounds": 3}),
+    ("cox", "cox", {**LIVED, "cohort": {}, "rounds": 3}),
+    ("kaplanmeier", "kaplanmeier", {**LIVED, "cohort": {}, "rounds": 1}),
     ("tableone", "tableone", {**YES_OR_NO, "cohort": {}, "rounds": 1}),
 ]
 _MASKED_SLOW = [

@@ -33,6 +33,15 @@ def yes(seed: int) -> dict[str, np.ndarray]:
     return {"x": x, "y": (draw.random(120) < 1 / (1 + np.exp(-x[:, 0]))).astype(np.int64)}
 
 
+def lived(seed: int) -> dict[str, np.ndarray]:
+    """The whole months that each example was seen, with ties, and whether that ended by an event."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(120, 4)).astype(np.float32)
+    x[:, 3] = x[:, 3] > 0
+    months = np.ceil(draw.exponential(20 * np.exp(-0.4 * x[:, 0])))
+    return {"x": x, "y": np.column_stack([months, draw.random(120) < 0.7]).astype(np.float32)}
+
+
 class Failing(nn.Sequential):
     """Scores nothing on one rank that is not the server's."""
 

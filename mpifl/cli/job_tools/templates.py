@@ -195,7 +195,7 @@ class Answers:
     @property
     def fits_all(self) -> bool:
         """Whether a regression is fitted to all rows: none is held out, and columns keep their units."""
-        return self.algorithm == "newton"
+        return self.algorithm in ("newton", "cox")
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -252,6 +252,7 @@ class Answers:
         whole: dict[str, Table] = {**template.job, **tables}
         if self.fits_all:  # has no training by steps, and one coefficient a column
             task = "binary" if self.is_binary else "regression"
+            task = "survival" if self.kind == "survival" else task
             whole = {**tables, "model": {"name": "logreg"}, "task": {"name": task}}
         return {**head, **{table: dict(whole[table]) for table in order if table in whole}}
 

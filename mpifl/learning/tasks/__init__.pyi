@@ -19,6 +19,10 @@ from .model_answers import (
 from .named import (
     PackageTask as PackageTask,
 )
+from .survival import (
+    Survival as Survival,
+    times_and_events as times_and_events,
+)
 from .task import (
     Task as Task,
 )

@@ -35,7 +35,7 @@ class Survival(PackageTask):
 
     def loss(self, outputs: Tensor, y: Tensor | Mapping[str, Tensor]) -> Summed:
         """Return the negative log partial likelihood of a batch, and its number of events."""
-        pairs = _pairs(y)
+        pairs = times_and_events(y)
         return super().loss(outputs.reshape(len(pairs)), pairs)
 
     def why_no_mean(self) -> str:
@@ -46,7 +46,7 @@ class Survival(PackageTask):
 
     def scored(self, outputs: Tensor, y: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return risks, shape [n], and targets, shape [n, 2]."""
-        return self.predict(outputs).reshape(-1), _pairs(y)
+        return self.predict(outputs).reshape(-1), times_and_events(y)
 
     def width(self, spec: AnySpec) -> int:
         """Return 1: the risk."""
@@ -70,8 +70,8 @@ class Survival(PackageTask):
             raise ValueError("all rows are censored: no event is 1, and nothing can be learned of them")
 
 
-def _pairs(y: Tensor | Mapping[str, Tensor]) -> Tensor:
-    """Return times and events as one tensor, shape [n, 2]."""
+def times_and_events(y: Tensor | Mapping[str, Tensor]) -> Tensor:
+    """Return targets of survival as one tensor, shape [n, 2]: times, and events as 0 or 1."""
     if isinstance(y, Tensor):
         return y
     return torch.stack([y["time"], y["event"].to(y["time"])], 1)

@@ -13,4 +13,5 @@ from .run_page import (
 )
 from .stats_page import (
     page_of_stats as page_of_stats,
+    page_of_survival as page_of_survival,
 )

@@ -1,11 +1,11 @@
-"""Who is in the data as a page: the table, and a histogram of each column of numbers."""
+"""Tables of all rows as pages: who is in the data, with histograms, and survival, with curves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpifl.common.pages import Figure, Table, charts, render
+from mpifl.common.pages import Figure, Table, charts, render, there
 
 
 def page_of_stats(
@@ -37,3 +37,58 @@ def _drawn(name: str, histogram: Mapping[str, Sequence[Any]]) -> Figure:
     edges, counts = [f"{edge:,.6g}" for edge in histogram["edges"]], histogram["counts"]
     names = [f"< {edges[0]}", *edges]
     return Figure(name, "", [charts.columns(counts, f"rows by {name}", max(counts), "bin", names=names)])
+
+
+def page_of_survival(
+    told: Mapping[str, Any], heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]
+) -> str:
+    """Return the page.
+
+    Args:
+        told: The curves, as the run's record has them.
+        heads: The heads of the table of groups.
+        rows: Its rows.
+        said: What is said of all of it.
+    """
+    groups = [one for one in told["groups"] if not one["withheld"]]
+    return render(
+        "compare.html",
+        title="Survival",
+        every=None,
+        broad=True,
+        words=f"{sum(one['rows'] for one in groups):,} rows · Kaplan and Meier's estimate",
+        verdict=said,
+        figures=there([_curves(groups), Figure("Groups", "", [Table.of(heads, rows)], wide=True)]),
+        folds=[],
+    )
+
+
+def _curves(groups: Sequence[Mapping[str, Any]]) -> Figure | None:
+    """Draw the curves as steps; a single one with its interval."""
+    lines = [
+        charts.Line(one["name"], _steps(one["curve"]), look=charts.COLOURS[nth % len(charts.COLOURS)])
+        for nth, one in enumerate(groups)
+    ]
+    band = charts.Band("95 % interval", _between(groups[0]["curve"])) if len(groups) == 1 else None
+    covers = (0.0, 1.0)
+    return charts.lines("Survival", lines, band, "{:.3f}".format, along="time", wide=True, covers=covers)
+
+
+def _steps(curve: Sequence[Mapping[str, Any]]) -> list[tuple[float, float | None]]:
+    """Return the corners of a curve, which begins at 1 and falls at times."""
+    found, before = [(0.0, 1.0)], 1.0
+    for row in curve:
+        found += [(row["time"], before), (row["time"], row["survival"])]
+        before = row["survival"]
+    return [*found]
+
+
+def _between(curve: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, float]]:
+    """Return the corners of a curve's interval."""
+    found, before = [(0.0, 1.0, 1.0)], (1.0, 1.0)
+    for row in curve:
+        if row["low"] is not None:
+            ends = row["low"], row["high"]
+            found += [(row["time"], *before), (row["time"], *ends)]
+            before = ends
+    return found

@@ -10,6 +10,9 @@ from .following import (
 from .stats_table import (
     show_stats as show_stats,
 )
+from .survival_table import (
+    show_survival as show_survival,
+)
 from .watched_run import (
     watch_run as watch_run,
 )

@@ -15,7 +15,10 @@ from mpifl.common import InputError, write_atomic
 from mpifl.report.runs import doubts, read_run, trained_on
 from mpifl.run.folder import read_environment, read_metrics
 
-COLUMNS = ("name", "estimate", "error", "statistic", "p", "low", "high", "odds_ratio", "against", "deviation")
+COLUMNS = (
+    *("name", "estimate", "error", "statistic", "p", "low", "high"),
+    *("odds_ratio", "hazard_ratio", "against", "deviation"),
+)
 SETTLED = 1e-8
 """The decrement of Newton's method below which a fit's digits stand."""
 
@@ -28,7 +31,7 @@ def show_coefficients(run: Path, to: Path | None = None) -> None:
     """
     record: dict[str, Any] = next((one for one in reversed(read_metrics(run)) if "coefficients" in one), {})
     if not record:
-        raise InputError(f"{run}: has no coefficients; a run of [algorithm] name = 'newton' has")
+        raise InputError(f"{run}: has no coefficients; a run of [algorithm] name = 'newton' or 'cox' has")
     rows = record["coefficients"]
     shown = Table(box=box.SIMPLE_HEAD)
     for name in ("column", "estimate", "error", "statistic", "p", "95 %: low", "high"):
@@ -45,7 +48,8 @@ def show_coefficients(run: Path, to: Path | None = None) -> None:
     if left_out := [row["name"] for row in rows if row.get("left_out") and not row.get("reference")]:
         console.print(f"left out, since they follow from the others or are constant: {', '.join(left_out)}")
     told = f"log-likelihood {record['log_likelihood']:.4f}, AIC {record['aic']:.2f}"
-    console.print(f"{record['rows']} rows, {told}, after {record['round']} rounds")
+    events = f", {record['events']} events" if "events" in record else ""
+    console.print(f"{record['rows']} rows{events}, {told}, after {record['round']} rounds")
     if "ridge" in record:
         console.print(f"ridge = {record['ridge']:g} draws estimates to 0; p and intervals leave that out")
     if doubt := doubts(trained_on(read_run(run), read_environment(run))):

@@ -52,18 +52,26 @@ def show_stats(run: Path) -> None:
     console.print(shown)
     for line in said:
         console.print(line, soft_wrap=True)
-    texts = {
-        "html": page_of_stats(told, heads, rows, said),
-        "csv": as_csv(told),
-        "tex": as_latex(heads, rows, said),
-    }
-    for kind, text in texts.items():
-        path = run / f"{FILE}.{kind}"
+    latex = as_latex(heads, rows, said)
+    write_table(run / FILE, page_of_stats(told, heads, rows, said), as_csv(told), latex)
+    console.print(f"table: {run / FILE}.html, .csv and .tex", soft_wrap=True)
+
+
+def write_table(to: Path, page: str, figures: str, latex: str) -> None:
+    """Write a table as HTML, CSV and LaTeX.
+
+    Args:
+        to: The files' path, without what their names end with.
+
+    Raises:
+        InputError: one of them cannot be written.
+    """
+    for kind, text in {"html": page, "csv": figures, "tex": latex}.items():
+        path = to.with_name(f"{to.name}.{kind}")
         try:
             write_atomic(path, text.encode())
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror}); make room, and retry") from None
-    console.print(f"table: {run / FILE}.html, .csv and .tex", soft_wrap=True)
 
 
 def said_of(told: Told) -> list[str]:

@@ -33,7 +33,7 @@ from mpifl.silo.steps import LocalTraining
 HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.disk_buffer")
 """Keys of a job that may change when a run is resumed."""
 
-OF_SUMS = ("newton", "tableone")
+OF_SUMS = ("newton", "cox", "kaplanmeier", "tableone")
 """Algorithms of the wing `analysis`."""
 
 

@@ -1,4 +1,4 @@
-"""Regression by Newton's method, from exact sums: the same bits however the rows are cut."""
+"""Regression, survival curves and tables of the rows, from exact sums: the same bits however rows are cut."""
 
 import lazy_loader
 

@@ -13,8 +13,8 @@ from mpifl.exchange.worker_side import WorkerContext
 from mpifl.training import Wing
 from mpifl.wings.analysis.newton import Newton
 from mpifl.wings.analysis.site_terms import check_terms
-from mpifl.wings.analysis.tableone import TableOne
-from mpifl.wings.analysis.whole_sums import WholeSums
+from mpifl.wings.analysis.survival import Cox
+from mpifl.wings.analysis.whole_sums import ReleasedTable, WholeSums
 from mpifl.wire import Transport
 
 SETTLED = 1e-8
@@ -40,10 +40,11 @@ class AnalysisWing(Wing):
             raise InputError(f"[cohort] fraction = {cohort.fraction:g}: {what}; leave it out")
         if job.compression.upload != "none":
             raise InputError(f"[compression] upload = '{job.compression.upload}': {what}; leave it out")
-        if not isinstance(algorithm, TableOne):
+        if not isinstance(algorithm, ReleasedTable):
             return
         if job.rounds != 1:
-            raise InputError(f"rounds = {job.rounds}: tableone makes its table in one round; use rounds = 1")
+            what = f"{job.algorithm['name']} makes its table in one round; use rounds = 1"
+            raise InputError(f"rounds = {job.rounds}: {what}")
         if algorithm.by_silo and job.security is not None:
             what = "[security] shows no figures of single silos; leave one of them out"
             raise InputError(f"[algorithm] by_silo = true: {what}")
@@ -57,8 +58,12 @@ class AnalysisWing(Wing):
             InputError: it does not.
         """
         of = context.algorithm
-        if isinstance(of, TableOne) and transport.rank in transport.workers:
-            check_terms(of.least, extremes=of.extremes, by_silo=of.by_silo)
+        if transport.rank not in transport.workers:
+            return context
+        if isinstance(of, ReleasedTable):
+            check_terms(of.least, extremes=of.tells_extremes, by_silo=of.by_silo)
+        if isinstance(of, Cox):
+            check_terms(times=of.strata == "none")
         return context
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:

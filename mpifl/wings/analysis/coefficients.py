@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError
-from mpifl.wings.analysis.families import Family
+from mpifl.wings.analysis.families import OutcomeModel
 
 LARGEST = 700.0
 """The largest exponent of a float."""
@@ -30,7 +30,7 @@ class Fit:
         errors: Their standard errors; NaN for a column that is left out.
         likelihood: The log-likelihood.
         rows: How many examples there are.
-        family: The family of the outcome.
+        family: The model of the outcome.
         dispersion: The variance of the residuals; 1 where the family fixes it.
         against: For each column of a level, the column of the level that it is compared with.
     """
@@ -40,7 +40,7 @@ class Fit:
     errors: Tensor
     likelihood: float
     rows: int
-    family: Family
+    family: OutcomeModel
     dispersion: float
     against: Mapping[int, int] = field(default_factory=dict)
 
@@ -62,9 +62,8 @@ class Fit:
         of = stats.norm() if self.family.fixed_dispersion else stats.t(free)
         wide = float(of.ppf((1 + LEVEL) / 2))
         found, row = [], dict[str, Any]()
-        for nth, (name, estimate, error) in enumerate(
-            zip(self.names, self.estimates.tolist(), self.errors.tolist(), strict=True)
-        ):
+        rows = [*enumerate(zip(self.names, self.estimates.tolist(), self.errors.tolist(), strict=True))]
+        for nth, (name, estimate, error) in rows[not self.family.intercept :]:
             if not math.isfinite(error):
                 row = {"name": name, "left_out": True}
                 found.append(row | ({"reference": True} if nth in self.against.values() else {}))

@@ -42,8 +42,12 @@ def tops_of(counts: Tensor) -> Tensor:
 
 def power_above(magnitude: float) -> Tensor:
     """Return the least power of two above a magnitude, float64 of shape [1]."""
-    exponent = torch.frexp(torch.tensor([magnitude], dtype=torch.float64)).exponent
-    return torch.exp2(exponent.double())
+    return powers_above(torch.tensor([magnitude], dtype=torch.float64))
+
+
+def powers_above(magnitudes: Tensor) -> Tensor:
+    """Return the least powers of two above magnitudes, float64 of the same shape."""
+    return torch.exp2(torch.frexp(magnitudes).exponent.double())
 
 
 def products(left: Tensor, right: Tensor, left_tops: Tensor, right_tops: Tensor) -> Tensor:
@@ -62,6 +66,18 @@ def products(left: Tensor, right: Tensor, left_tops: Tensor, right_tops: Tensor)
             for level in range(SLICES)
         ]
     )
+
+
+def cell_sums(numbers: Tensor, tops: Tensor, cell: Tensor, cells: int) -> Tensor:
+    """Return the sums of each cell's rows in whole numbers, int64 of shape [SLICES, cells, q].
+
+    Args:
+        numbers: float64 of shape [n, q].
+        tops: Powers of two above the magnitudes of each column, at all silos; shape [q].
+        cell: The cell of each row, shape [n].
+    """
+    found = torch.zeros(SLICES, cells, numbers.shape[1], dtype=torch.int64)
+    return found.index_add_(1, cell, torch.stack(slices(numbers, tops)).long())
 
 
 def packed(levels: Tensor) -> Tensor:
@@ -90,6 +106,16 @@ def unpacked(words: Tensor, left_tops: Tensor, right_tops: Tensor) -> Tensor:
     whole = sum(levels[level] * (1 << BITS * (SLICES - 1 - level)) for level in range(SLICES))
     scaled = torch.from_numpy(np.asarray(whole, dtype=np.float64))
     return scaled * 2.0 ** (-BITS * (SLICES + 1)) * left_tops[:, None] * right_tops
+
+
+def sums_in_cells(words: Tensor, tops: Tensor, cells: int, *, above: bool = False) -> Tensor:
+    """Return what sums of words of `cell_sums` over silos stand for, each rounded once; float64 of shape
+    [cells, q]. With `above`, each is the sum over a cell and all cells after it."""
+    levels = whole_numbers(words, SLICES, cells, len(tops))
+    whole = sum(levels[level] * (1 << BITS * (SLICES - 1 - level)) for level in range(SLICES))
+    if above:
+        whole = np.flip(np.cumsum(np.flip(whole, 0), 0), 0)
+    return torch.from_numpy(np.asarray(whole, dtype=np.float64)) * 2.0 ** (-BITS * SLICES) * tops
 
 
 def slices(numbers: Tensor, tops: Tensor) -> list[Tensor]:

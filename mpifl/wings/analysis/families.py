@@ -1,4 +1,4 @@
-"""Families of generalised linear models: what a row adds to score, information and likelihood."""
+"""Models of an outcome; of generalised linear ones what a row adds to score, information and likelihood."""
 
 from __future__ import annotations
 
@@ -28,13 +28,29 @@ class RowTerms(NamedTuple):
     likelihood: Tensor
 
 
-class Family(ABC):
-    """A distribution with its canonical link (McCullagh & Nelder 1989, section 2.2)."""
+class OutcomeModel:
+    """What the table of coefficients has to know of a model of an outcome."""
 
     fixed_dispersion: ClassVar[bool]
     """Whether the variance follows from the mean; else it is estimated, and tests use Student's t."""
+    intercept: ClassVar[bool] = True
+    """Whether the model has an intercept."""
     ratio: ClassVar[str] = ""
     """What e to the power of a coefficient is called, if it has a meaning."""
+
+    def likelihood(self, summed: float, rows: int, squares: float) -> float:
+        """Return the log-likelihood.
+
+        Args:
+            summed: The sum of the rows' parts.
+            rows: How many rows there are.
+            squares: The sum of squared residuals.
+        """
+        return summed
+
+
+class Family(OutcomeModel, ABC):
+    """A distribution with its canonical link (McCullagh & Nelder 1989, section 2.2)."""
 
     @abstractmethod
     def terms(self, eta: Tensor, y: Tensor) -> RowTerms:
@@ -44,16 +60,6 @@ class Family(ABC):
     def bounds(self, eta: float, y: float) -> tuple[float, float, float]:
         """Return what residual, weight and likelihood of a row stay below, where |eta| and |y| do not exceed
         the arguments."""
-
-    @abstractmethod
-    def likelihood(self, summed: float, rows: int, squares: float) -> float:
-        """Return the log-likelihood.
-
-        Args:
-            summed: The sum of the rows' parts.
-            rows: How many rows there are.
-            squares: The sum of squared residuals.
-        """
 
 
 class Gaussian(Family):
@@ -83,9 +89,7 @@ class Binomial(Family):
     def terms(self, eta: Tensor, y: Tensor) -> RowTerms:
         """Return what rows add."""
         size = len(eta)
-        filled = torch.zeros(-(-size // VECTOR) * VECTOR, dtype=torch.float64)
-        filled[:size] = eta
-        small = torch.exp(-filled.abs())
+        small = torch.exp(-_filled(eta).abs())
         above = (1 / (1 + small))[:size]
         mu = torch.where(eta >= 0, above, 1 - above)
         softplus = eta.clamp(min=0) + torch.log1p(small)[:size]
@@ -95,10 +99,25 @@ class Binomial(Family):
         """Return what a row's terms stay below."""
         return 1.0, 0.25, eta + 1.0
 
-    def likelihood(self, summed: float, rows: int, squares: float) -> float:
-        """Return the log-likelihood."""
-        return summed
+
+class ProportionalHazards(OutcomeModel):
+    """A time until an event, whose hazard is the baseline's times e to the power of the linear predictor."""
+
+    fixed_dispersion = True
+    intercept = False
+    ratio = "hazard_ratio"
 
 
 FAMILIES: dict[str, Family] = {"regression": Gaussian(), "binary": Binomial()}
 """The family of each task."""
+
+
+def wide_exp(numbers: Tensor) -> Tensor:
+    """Return e to the power of numbers, shape [n]; the bits do not depend on a number's place."""
+    return torch.exp(_filled(numbers))[: len(numbers)]
+
+
+def _filled(numbers: Tensor) -> Tensor:
+    found = torch.zeros(-(-len(numbers) // VECTOR) * VECTOR, dtype=torch.float64)
+    found[: len(numbers)] = numbers
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -12,20 +12,18 @@ from torch import Tensor, nn
 from mpifl.algorithms import Cohort, Server
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
-from mpifl.learning.tasks import Task
 from mpifl.silo import Silo
 from mpifl.wings.analysis import exact_products as exact
 from mpifl.wings.analysis.coefficients import Fit, compared_with, independent, inverted
-from mpifl.wings.analysis.families import FAMILIES, Family
+from mpifl.wings.analysis.families import FAMILIES, OutcomeModel
 from mpifl.wings.analysis.federation_columns import levels_of, told_of
 from mpifl.wings.analysis.score_sums import RowSums, ScoreSums
-from mpifl.wings.analysis.whole_sums import WholeSums
+from mpifl.wings.analysis.whole_sums import WholeSums, kind_of
 from mpifl.wire import Update, summed
 
 INTERCEPT = "(intercept)"
 CERTAIN = 1e-6
 """A log-likelihood of a row, in magnitude, below which all outcomes are told for certain."""
-TASKS = " or ".join(f"'{name}'" for name in FAMILIES)
 CHANGED = frozenset({"loss", "weights", "gamma", "mean", "deviation", "delta"})
 """Keys of tasks by which the loss is no likelihood of the outcome, or of another outcome."""
 
@@ -43,6 +41,10 @@ class Newton(WholeSums):
 
     seedless: ClassVar[bool] = True
     own_step: ClassVar[str] = "server solves for the step"
+    tasks: ClassVar[tuple[str, ...]] = tuple(FAMILIES)
+    """The tasks that it has a model of the outcome for."""
+    elsewhere: ClassVar[str] = "; survival has [algorithm] name = 'cox'"
+    """What a refusal of another task says at its end."""
 
     ridge: NonNegativeFloat = 0.0
     """The penalty: ridge / 2 times the sum of squared coefficients without the intercept."""
@@ -68,19 +70,30 @@ class Newton(WholeSums):
         Raises:
             InputError: there is not.
         """
-        where = "[algorithm] name = 'newton'"
+        where, tasks = (
+            f"[algorithm] name = '{type(self).__name__.lower()}'",
+            " or ".join(map(repr, self.tasks)),
+        )
         shapes = [tuple(p.shape) for p in module.parameters()]
         if len(shapes) != 2 or shapes != [(1, shapes[0][-1]), (1,)]:
             what = "fits a coefficient for each column, and an intercept, to one outcome"
-            raise InputError(f"{where}: {what}; use [model] name = 'logreg' with [task] name = {TASKS}")
-        if _kind(self.task) not in FAMILIES or self.task.model_dump(exclude_defaults=True).keys() & CHANGED:
-            what = f"takes the likelihood of its family; use [task] name = {TASKS}"
-            raise InputError(f"{where}: {what}, without {', '.join(sorted(CHANGED))}")
+            raise InputError(f"{where}: {what}; use [model] name = 'logreg' with [task] name = {tasks}")
+        if (
+            kind_of(self.task) not in self.tasks
+            or self.task.model_dump(exclude_defaults=True).keys() & CHANGED
+        ):
+            what = f"takes the likelihood of its family; use [task] name = {tasks}"
+            raise InputError(f"{where}: {what}, without {', '.join(sorted(CHANGED))}{self.elsewhere}")
 
     @property
-    def family(self) -> Family:
-        """The family of the outcome."""
-        return FAMILIES[_kind(self.task)]
+    def family(self) -> OutcomeModel:
+        """The model of the outcome."""
+        return FAMILIES[kind_of(self.task)]
+
+    def outcome(self, y: Any) -> Tensor:
+        """Return outcomes as one column, float64 of shape [n]."""
+        found: Tensor = y.double().reshape(len(y))
+        return found
 
     def begin(self, server: Server) -> None:
         """Start from coefficients of 0."""
@@ -100,9 +113,8 @@ class Newton(WholeSums):
         """Ask for the sums at the coefficients, and take Newton's step."""
         state = server.state
         found = {} if "tops" in state else self._measured(cohort, len(state["beta"]))
-        beta, tops, centre = state["beta"], *({**found, **state}[key] for key in ("tops", "centre"))
-        mean = cohort.mean(self.add_up, beta=beta, tops=tops, centre=centre)
-        sums = ScoreSums(self.family, beta, tops).unpacked(self.of_all(cohort, mean, "products"))
+        beta, centre = state["beta"], {**found, **state}["centre"]
+        sums = self.row_sums(cohort, {**found, **state})
         if "kept" not in state:
             levels = self._levels(len(beta))
             kept = independent(sums.information, levels)
@@ -116,6 +128,15 @@ class Newton(WholeSums):
         fit = self.fit(server)
         assert fit is not None
         return {"decrement": float(state["decrement"]), **fit.figures()}
+
+    def row_sums(self, cohort: Cohort, state: Mapping[str, Any]) -> RowSums:
+        """Ask for the sums over all silos' rows at the coefficients of a state."""
+        beta, tops, centre = (state[key] for key in ("beta", "tops", "centre"))
+        mean = cohort.mean(self.add_up, beta=beta, tops=tops, centre=centre)
+        return self._score_sums(beta, tops).unpacked(self.of_all(cohort, mean, "products"))
+
+    def _score_sums(self, beta: Tensor, tops: Tensor) -> ScoreSums:
+        return ScoreSums(FAMILIES[kind_of(self.task)], beta, tops)
 
     def _measured(self, cohort: Cohort, p: int) -> dict[str, Tensor]:
         """Return each column's mean over all silos, and powers of two above what is left without it.
@@ -215,7 +236,7 @@ class Newton(WholeSums):
 
     def measure_centred(self, silo: Silo, centre: Tensor) -> Update:
         """Send how many numbers of each column, less its centre, have each exponent."""
-        blocks = (torch.cat([columns, y[:, None]], 1) for columns, y in _design(silo, centre))
+        blocks = (torch.cat([columns, y[:, None]], 1) for columns, y in self._blocks(silo, centre))
         return silo.update(
             exponents=summed(torch.as_tensor(sum(exact.exponent_counts(block) for block in blocks)))
         )
@@ -224,14 +245,21 @@ class Newton(WholeSums):
         """Send the sums of the columns; see `ScoreSums` for tops."""
         two, none = tops.new_full((1,), 2.0), torch.zeros((), dtype=torch.float64)
         parts = (
-            exact.products(columns[:, :1], columns, two, tops[:-1]) for columns, _ in _design(silo, none)
+            exact.products(columns[:, :1], columns, two, tops[:-1]) for columns, _ in self._blocks(silo, none)
         )
         return silo.update(totals=summed(exact.packed(torch.as_tensor(sum(parts)))))
 
     def add_up(self, silo: Silo, beta: Tensor, tops: Tensor, centre: Tensor) -> Update:
         """Send the silo's sums at the coefficients beta, shape [p]; see `ScoreSums` for tops."""
-        sums = ScoreSums(self.family, beta, tops)
-        return silo.update(products=summed(sums.of(_design(silo, centre))))
+        sums = self._score_sums(beta, tops)
+        return silo.update(products=summed(sums.of(self._blocks(silo, centre))))
+
+    def _blocks(self, silo: Silo, centre: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the training examples in blocks, less the columns' centre, shape [p] or []; see `Blocks`."""
+        for x, y in silo.split("train").in_order(exact.BLOCK):
+            columns = x.double().flatten(1)
+            whole = torch.cat([columns.new_ones(len(columns), 1), columns], 1)
+            yield whole - centre, self.outcome(y)
 
     def _named(self, p: int) -> tuple[str, ...]:
         return self._names if len(self._names) == p else (INTERCEPT, *(f"x{j}" for j in range(p - 1)))
@@ -239,20 +267,6 @@ class Newton(WholeSums):
     def _levels(self, p: int) -> list[list[int]]:
         """Return the columns of each variable's levels, in the order of the levels."""
         return [list(places) for places in levels_of(self._named(p)).values()]
-
-
-def _kind(task: Task) -> str:
-    """Return a task's name; "" for a task of the user's own."""
-    return str(getattr(task, "kind", ""))
-
-
-def _design(silo: Silo, centre: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the training examples in blocks, less the columns' centre, shape [p] or []; see
-    `Blocks`."""
-    for x, y in silo.split("train").in_order(exact.BLOCK):
-        columns = x.double().flatten(1)
-        whole = torch.cat([columns.new_ones(len(columns), 1), columns], 1)
-        yield whole - centre, y.double().reshape(len(y))
 
 
 def _uncentring(centre: Tensor) -> Tensor:

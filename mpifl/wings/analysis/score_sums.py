@@ -25,6 +25,7 @@ class RowSums(NamedTuple):
         squares: The sum of squared residuals.
         likelihood: The sum of the rows' parts of the log-likelihood.
         rows: How many rows there are.
+        events: How many events there are, in a model of survival.
     """
 
     information: Tensor
@@ -32,6 +33,7 @@ class RowSums(NamedTuple):
     squares: float
     likelihood: float
     rows: int
+    events: int = 0
 
 
 @dataclass(frozen=True)

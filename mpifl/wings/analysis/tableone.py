@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from pydantic import PositiveInt, PrivateAttr
+from pydantic import PrivateAttr
 from torch import Tensor
 
 from mpifl.algorithms import Cohort, Server
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec, FederationSpec
-from mpifl.silo import Score, Silo
+from mpifl.silo import Silo
 from mpifl.wings.analysis import exact_products as exact
 from mpifl.wings.analysis.column_moments import SUMS, MeanDeviation, moments_of, moments_of_silo, power_sums
 from mpifl.wings.analysis.column_summaries import BINS, Measured, Summaries, ranks_of
 from mpifl.wings.analysis.federation_columns import OWN_SPLITS, FederationColumns
 from mpifl.wings.analysis.number_cells import CELLS, MOST_VALUES, Search, counted, keys_of
-from mpifl.wings.analysis.whole_sums import WholeSums
+from mpifl.wings.analysis.whole_sums import ReleasedTable, in_room
 from mpifl.wire import MOST_SCALARS, Update, summed
 
 BEYOND = 2.0**129
@@ -30,18 +30,13 @@ ROOM, ROOM_OF_SILO = 4096, 128
 """Bytes of a column's part of the table, without names, and of a silo's part of that."""
 
 
-class TableOne(WholeSums):
+class TableOne(ReleasedTable):
     """The first table of a paper: who is in the data, by variable (Pollard et al. 2018, "tableone").
 
     Silos send counts, and sums of slices of numbers. These add up without error, so all bits are those of one
     silo with all rows. The result withholds what is of few rows. No model is trained.
     """
 
-    own_step: ClassVar[str] = "server takes no step"
-    scored_at_silos: ClassVar[bool] = False
-
-    least: PositiveInt = 5
-    """The least number of rows that a count in the table is of; smaller ones are withheld."""
     extremes: bool = False
     """Tell the smallest and the largest number of a column. Each may be of one row."""
     by_silo: bool = False
@@ -50,6 +45,11 @@ class TableOne(WholeSums):
     _columns: FederationColumns = PrivateAttr()
     _silos: tuple[str, ...] = PrivateAttr(())
     _rows: tuple[int, ...] = PrivateAttr(())
+
+    @property
+    def tells_extremes(self) -> bool:
+        """Whether the smallest and the largest number of a column may be told."""
+        return self.extremes
 
     def for_federation(self, spec: AnySpec) -> TableOne:
         """Return the algorithm with the columns of the federation.
@@ -73,7 +73,7 @@ class TableOne(WholeSums):
         super().begin(server)
         names = json.dumps([*self._columns.names, *self._silos])
         silos = ROOM_OF_SILO * len(self._silos) if self.by_silo else 0
-        server.state["table"] = _in_room({}, len(self._columns.names) * (ROOM + silos) + 2 * len(names))
+        server.state["table"] = in_room({}, len(self._columns.names) * (ROOM + silos) + 2 * len(names))
 
     def lengths(self, server: Server) -> dict[str, int]:
         """Return the lengths of the sums."""
@@ -96,7 +96,7 @@ class TableOne(WholeSums):
         moments = map(moments_of, sums.T.tolist(), search.tops, search.counts)
         measured = [*map(Measured, search.counts, search.columns, moments)]
         table = self._table(cohort, measured)
-        server.state["table"] = _in_room({"table": table}, len(server.state["table"]))
+        server.state["table"] = in_room({"table": table}, len(server.state["table"]))
         return {"variables": float(len(table["variables"]))}
 
     def _table(self, cohort: Cohort, measured: Sequence[Measured]) -> dict[str, Any]:
@@ -125,11 +125,6 @@ class TableOne(WholeSums):
             means, deviations = (mean.of_silos(f"{key}_{nth}") for key in MeanDeviation._fields)
             if len(means) == len(deviations) == cohort.population and min(deviations.values()) >= 0:
                 found[nth] = [*map(MeanDeviation, means.values(), deviations.values())]
-        return found
-
-    def told(self, server: Server) -> dict[str, Any]:
-        """Return the table for a round's record."""
-        found: dict[str, Any] = json.loads(server.state["table"].numpy().tobytes())
         return found
 
     def count(self, silo: Silo) -> Update:
@@ -198,13 +193,3 @@ class TableOne(WholeSums):
         """Return how many of the silo's numbers lie in each cell."""
         p, blocks = len(self._columns.names), self._columns.of_silo(silo)
         return torch.as_tensor(sum(counted(keys_of(block), first, p, cut) for first, block in blocks))
-
-    def score(self, server: Server, everyone: Cohort, split: str) -> Score | None:
-        """Return None: there is no model to score."""
-        return None
-
-
-def _in_room(told: dict[str, Any], room: int) -> Tensor:
-    """Return a table as bytes, with blanks behind it: a checkpoint's size must not depend on it."""
-    content = json.dumps(told).encode().ljust(room)
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)

@@ -1,0 +1,95 @@
+"""Survival curves, in the terminal and as files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from mpifl.common import InputError, one_line
+from mpifl.report.observers import wide_console
+from mpifl.report.pages import page_of_survival
+from mpifl.report.terminal.stats_table import WITHHELD, as_latex, write_table
+from mpifl.run.folder import read_metrics
+
+FILE = "survival"
+COLUMNS = ("group", "from", "time", "at_risk", "events", "censored", "survival", "low", "high")
+HEADS = ("", "rows", "events", "median", "95 %: low", "high", "last time", "survival", "95 %: low", "high")
+NOT_REACHED = "–"
+Told = Mapping[str, Any]
+
+
+def show_survival(run: Path) -> None:
+    """Print the curves of a run, and write them into the run folder as HTML, CSV and LaTeX.
+
+    Raises:
+        InputError: the run has none, or a file cannot be written.
+    """
+    told = next((one["survival"] for one in reversed(read_metrics(run)) if "survival" in one), None)
+    if told is None:
+        raise InputError(f"{run}: has no survival curves; name a run of them, or shards with --out RUN")
+    rows, said = [*rows_of(told)], said_of(told)
+    console, shown = wide_console(), Table(box=box.SIMPLE_HEAD)
+    for head in HEADS:
+        shown.add_column(head, justify="right" if head else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    console.print(shown)
+    for line in said:
+        console.print(line, soft_wrap=True)
+    page = page_of_survival(told, HEADS, rows, said)
+    write_table(run / FILE, page, as_csv(told), as_latex(HEADS, rows, said))
+    console.print(f"curves: {run / FILE}.html, .csv and .tex", soft_wrap=True)
+
+
+def rows_of(told: Told) -> Iterator[list[str]]:
+    """Yield a row for each group: its name, and a text for each head behind it."""
+    for one in told["groups"]:
+        name = one_line(one["name"])
+        if one["withheld"]:
+            yield [name, WITHHELD, *[""] * (len(HEADS) - 2)]
+            continue
+        last = one["curve"][-1]
+        joined = f"{_time(one['median_from'])} to " * (one["median_from"] != one["median"])
+        medians = [joined + _time(one["median"]), *(_time(one[key]) for key in ("median_low", "median_high"))]
+        end = [_time(last["time"]), *(_share(last[key]) for key in ("survival", "low", "high"))]
+        yield [name, f"{one['rows']:,}", f"{one['events']:,}", *medians, *end]
+
+
+def said_of(told: Told) -> list[str]:
+    """Return lines that have the test, and what was joined."""
+    found = list[str]()
+    if test := told.get("log_rank"):
+        p = f"{test['p']:.4f}" if test["p"] >= 1e-4 else f"{test['p']:.1e}"
+        degrees = f"degrees of freedom: {test['degrees']}"
+        found.append(f"Log-rank test: chi-squared {test['statistic']:.3f}, {degrees}, p = {p}.")
+    if told["least"] > 1:
+        few = (
+            f"Times are joined until {told['least']} rows or more have their event, and as many or none are "
+        )
+        found.append(f"{few}censored. A group that has fewer is withheld, and the test with it.")
+    return [*found, f"Times are rounded up to multiples of {told['step']:g}."]
+
+
+def as_csv(told: Told) -> str:
+    """Return all figures with all digits: a line for each group and time."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for one in told["groups"]:
+        rows = [{"survival": WITHHELD}] if one["withheld"] else one["curve"]
+        writer.writerows({"group": one["name"], **row} for row in rows)
+    return text.getvalue()
+
+
+def _time(time: float | None) -> str:
+    return NOT_REACHED if time is None else f"{time:,.7g}"
+
+
+def _share(share: float | None) -> str:
+    return NOT_REACHED if share is None else f"{share:.3f}"

@@ -1,0 +1,6 @@
+from .cox import (
+    Cox as Cox,
+)
+from .kaplanmeier import (
+    KaplanMeier as KaplanMeier,
+)

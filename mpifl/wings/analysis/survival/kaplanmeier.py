@@ -1,0 +1,134 @@
+"""Survival curves of all silos' rows and the log-rank test, from exact counts."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from pydantic import PositiveFloat, PrivateAttr
+from torch import nn
+
+from mpifl.algorithms import Cohort, Server
+from mpifl.common import InputError
+from mpifl.data.shards import AnySpec, FederationSpec
+from mpifl.silo import Silo
+from mpifl.wings.analysis import OWN_SPLITS, ReleasedTable, exact_products as exact, in_room, kind_of
+from mpifl.wings.analysis.survival.log_rank import log_rank
+from mpifl.wings.analysis.survival.row_groups import RowGroups
+from mpifl.wings.analysis.survival.survival_curves import TimeSpan, curve_of, median_of, spans_of
+from mpifl.wings.analysis.survival.time_grid import CELLS, TimeGrid, pairs_of
+from mpifl.wire import Update, summed
+
+WIDE = CELLS + 1
+ROOM, ROOM_OF_SPAN = 1024, 80
+"""Bytes of a group's part of the table, and of a span."""
+KINDS = 2
+"""A row has its event, or is censored."""
+
+
+class KaplanMeier(ReleasedTable):
+    """Kaplan and Meier's survival curves with Greenwood's intervals, and the log-rank test between groups.
+
+    Silos count events and censored rows in cells of time. Whole numbers add up without error, so all bits are
+    those of one silo with all rows. The curves follow from counts of `least` rows or more. No model is
+    trained.
+    """
+
+    by_silo: bool = False
+    """Silos are the groups: tell each one's curve."""
+    by: str = ""
+    """The column whose levels are the groups: a category, or a column of zeros and ones."""
+    step: PositiveFloat | None = None
+    """Times are rounded up to multiples of this. By default it is the least round number with 16,384 steps or
+    fewer; days and months then stay as they are."""
+
+    needs: ClassVar[str] = "takes times and events; use [task] name = 'survival'"
+
+    _groups: RowGroups = PrivateAttr()
+    _rows: int = PrivateAttr(0)
+
+    def for_federation(self, spec: AnySpec) -> KaplanMeier:
+        """Return the algorithm with the groups of the federation.
+
+        Raises:
+            InputError: it has none such.
+        """
+        found = super().for_federation(spec)
+        assert isinstance(found, KaplanMeier)
+        assert isinstance(spec, FederationSpec)
+        found._groups = RowGroups.of(spec, self.by, self.by_silo)
+        found._rows = sum(entry.examples.get(of, 0) for entry in spec.silos for of in OWN_SPLITS)
+        return found
+
+    def check(self, module: nn.Module, spec: AnySpec) -> None:
+        """Check that targets are times and events.
+
+        Raises:
+            InputError: they are not.
+        """
+        if kind_of(self.task) != "survival":
+            raise InputError(f"[algorithm] name = 'kaplanmeier': {self.needs}")
+
+    def begin(self, server: Server) -> None:
+        """Leave the model as it is, and make room for the table."""
+        super().begin(server)
+        groups = len(self._groups.names)
+        spans = min(self._rows // self.least + groups, groups * WIDE)
+        server.state["table"] = in_room({}, ROOM * (groups + 1) + ROOM_OF_SPAN * spans)
+
+    def lengths(self, server: Server) -> dict[str, int]:
+        """Return the lengths of the counts."""
+        return {"exponents": exact.EXPONENTS, "cells": len(self._groups.names) * KINDS * WIDE}
+
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        """Ask for the counts, and keep what may be told of them."""
+        exponents = self.of_all(cohort, cohort.mean(self.measure), "exponents")
+        grid = TimeGrid(self.step) if self.step else TimeGrid.below(float(exact.tops_of(exponents)[0]))
+        cells = self.of_all(cohort, cohort.mean(self.count, step=grid.step), "cells")
+        counts = cells.numpy().reshape(-1, KINDS, WIDE)
+        whole = counts.astype(int).tolist()
+        spans = [spans_of(events, censored, self.least) for events, censored in whole]
+        test = log_rank(counts) if all(one is not None for one in spans) else None
+        kept = {"step": grid.step, "spans": spans, "log_rank": test}
+        server.state["table"] = in_room(kept, len(server.state["table"]))
+        return {"curves": float(sum(bool(one) for one in spans))}
+
+    def told(self, server: Server) -> dict[str, Any]:
+        """Return the curves for a round's record."""
+        if not (kept := super().told(server)):
+            return {}
+        grid = TimeGrid(kept["step"])
+        both = zip(self._groups.names, kept["spans"], strict=True)
+        groups = [_told_of(name, spans, grid) for name, spans in both if spans != []]
+        test = kept["log_rank"] and dict(zip(("statistic", "degrees", "p"), kept["log_rank"], strict=True))
+        by = "silo" if self.by_silo else self.by
+        told = {"step": grid.step, "least": self.least, "by": by, "groups": groups}
+        return {"survival": told | ({"log_rank": test} if test else {})}
+
+    def measure(self, silo: Silo) -> Update:
+        """Send how many times have each power of two."""
+        blocks = (
+            pairs[:, :1] for split in filter(silo.has, OWN_SPLITS) for _, pairs in pairs_of(silo, split)
+        )
+        return silo.update(exponents=summed(torch.as_tensor(sum(map(exact.exponent_counts, blocks)))))
+
+    def count(self, silo: Silo, step: float) -> Update:
+        """Send how many rows of each group have their event, or are censored, in each cell of time."""
+        grid, found = TimeGrid(step), torch.zeros(len(self._groups.names) * KINDS * WIDE, dtype=torch.int64)
+        for split in filter(silo.has, OWN_SPLITS):
+            for x, pairs in pairs_of(silo, split):
+                group = self._groups.of_rows(silo.id, x, len(pairs))
+                places = (KINDS * group + (pairs[:, 1] == 0)) * WIDE + grid.cells(pairs[:, 0])
+                found += torch.bincount(places, minlength=len(found))
+        return silo.update(cells=summed(found))
+
+
+def _told_of(name: str, spans: list[list[int]] | None, grid: TimeGrid) -> dict[str, Any]:
+    """Return what is told of a group."""
+    if spans is None:
+        return {"name": name, "withheld": True}
+    whole = [TimeSpan(*one) for one in spans]
+    curve = curve_of(whole, grid)
+    events, censored = (sum(getattr(one, key) for one in whole) for key in ("events", "censored"))
+    told = {"name": name, "withheld": False, "rows": events + censored, "events": events}
+    return told | {"censored": censored, **median_of(curve), "curve": curve}
