@@ -1,5 +1,6 @@
 from . import (
     consents as consents,
+    https as https,
     letters as letters,
 )
 from .coordinating import (
