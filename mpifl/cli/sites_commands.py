@@ -241,6 +241,29 @@ def withdraw(
         typer.echo(line)
 
 
+def submit_joining(
+    link: Path, shards: Path | None, out: Path | None, wishes: Any, fits: bool, *, dry_run: bool
+) -> None:
+    """Join a run over sites as a SLURM job.
+
+    Args:
+        wishes: Nodes, ranks and the like.
+        fits: Whether the options are those of a site that joins.
+
+    Raises:
+        InputError: options do not go together, this site may not take part, or SLURM refuses.
+    """
+    from mpifl.cli.slurm import submit_join
+    from mpifl.wings import sites
+
+    if not fits or shards is None or wishes.elsewhere or wishes.sweep or wishes.at_once:
+        what = "takes the folder with the invitation, --shards DIR, and no option of a training"
+        raise InputError(f"--join: {what}; see `mpifl submit --help`")
+    silos, journal = sites.joining(link, shards)
+    name = out or Path(f"join-{link.resolve().name}")
+    submit_join(link, shards, name, silos, journal, wishes=wishes, dry_run=dry_run)
+
+
 def join(
     link: _Link,
     shards: _Shards,

@@ -12,6 +12,7 @@ from .inviting import (
 )
 from .site_joining import (
     join as join,
+    joining as joining,
 )
 from .site_letters import (
     SiteLetters as SiteLetters,

@@ -285,3 +285,36 @@ def test_an_invitation_names_a_server_and_its_key(places):
     refused("--cert .*: is for a server; give --server, or leave it out", *init, "--cert", cert)
     places.at("bern", "sites", *init)
     refused("its invitation names no server", "serve", places.folder / "other", *serve[2:])
+
+
+def test_a_site_joins_as_a_slurm_job(places):
+    """Whoever may not take part hears it before a job waits in a queue."""
+    places.init()
+    shards = ("--shards", places.folder / "shards", "--dry-run", "--launcher", "srun")
+
+    def submit(*words):
+        return places.at("north", "submit", "--join", places.link, *words)
+
+    with pytest.raises(InputError, match=r"no job of it is in consent\.toml"):
+        submit(*shards)
+    places.at("north", "consent", places.link, "--coordinator", places.key, "--yes")
+    told = submit(*shards, "--time", "30", "--cpus-per-task", "2").stdout
+    run = read_invitation(places.link, places.key).run
+    for line in (
+        "#SBATCH --job-name=join-heart\n",
+        "#SBATCH --time=30\n",
+        f"journal={places.folder}/north/runs/{run}/journal.jsonl\n",
+        f"join {places.link} --shards {places.folder}/shards --device auto --threads 2)\n",
+        "--ntasks=2 --cpus-per-task=2",
+    ):
+        assert line in told, told
+    for words in (("--dry-run",), (*shards, "--force"), (*shards, "--set", "seed=1")):
+        with pytest.raises(
+            InputError, match="--join: takes the folder with the invitation, --shards DIR, and"
+        ):
+            submit(*words)
+    with pytest.raises(InputError, match="--join: takes the folder"):
+        places.at("north", "submit", places.folder / "job.toml", *shards)
+    (places.folder / "shards" / "silo_0000.h5").unlink()
+    with pytest.raises(InputError, match=r"silo_0000\.h5"):
+        submit(*shards)
