@@ -3,43 +3,55 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from faults.processes import Command
 from sites import kit
-from sites.driver import sha256
+from sites.driver import SitesRun, sha256
 from sites.test_site_runs import in_one_world, job_of
-from slurm.conftest import Slurm
+from slurm.conftest import Slurm, running
 
-SITES = {"north": ["silo 0", "silo 1"], "south": ["silo 2", "silo 3"]}
+SITES = {"north": ["silo 0", "silo 1"], "south": ["silo 2"], "west": ["silo 3"]}
 ROUNDS = 30
 
 
+@pytest.mark.parametrize("clusters", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_sites_that_are_signalled_are_queued_again_and_go_on_to_the_same_bits(
-    slurm: Slurm, tmp_path: Path, digits: Path
+    slurm: Slurm, tmp_path: Path, digits: Path, clusters: int
 ) -> None:
-    base = slurm.yard / "over"
-    base.mkdir()
-    digits = digits / "digits"
-    job = job_of(base, digits, "scaffold", rounds=ROUNDS)
-    kit.set_up(base, job, SITES)
-    words = ["train", job, "--out", base / "run"]
-    coordinator = Command(
-        base / "coordinator", 1, "-m", "mpifl", *words, MPIFL_SITE=str(kit.home(base, kit.COORDINATOR))
-    )
-    with coordinator:
+    """One SLURM for all sites, or one for each: a controller, a key and nodes of its own. Letters go by HTTPS
+    then."""
+    shards = digits / "digits"
+    job = job_of(tmp_path, shards, "scaffold", rounds=ROUNDS)
+    https = clusters > 1
+    run = SitesRun(slurm.yard / f"over-{clusters}", job, shards, sites=SITES, https=https)
+    with ExitStack() as held:
+        if https:
+            held.callback(lambda: run.server and run.server.kill())
+            run.serve()
+        where = dict.fromkeys(SITES, slurm)
+        for name in [*SITES][1:clusters]:
+            (yard := tmp_path / name).mkdir()
+            where[name] = held.enter_context(running(yard, nodes=1))
+        assert len({one.environment["SLURM_CONF"] for one in where.values()}) == clusters
+        home = {"MPIFL_SITE": str(kit.home(run.base, kit.COORDINATOR))}
+        words = ("-m", "mpifl", "train", job, "--out", run.run)
+        coordinator = held.enter_context(Command(run.base / "coordinator", 1, *words, **home))
         jobs = {}
-        for name in SITES:
-            command = [sys.executable, "-m", "mpifl", "submit", "--join", base / "link", "--shards", digits]
-            command += ["--time", "10", "--out", f"runs/join-{name}"]
-            jobs[name] = slurm.call(*command, MPIFL_SITE=str(kit.home(base, name)))
-        slurm.until_round("over/run", 3)
-        slurm.call("scancel", "--signal=USR1", "--batch", jobs["north"])
-        slurm.until_started_again(jobs["north"])
-        for number in jobs.values():
-            slurm.completes(number)
+        for name, at in where.items():
+            command = (sys.executable, "-m", "mpifl", "submit", "--join", run.links[name], "--shards", shards)
+            more = ("--time", "10", "--out", f"runs/join-{name}-{clusters}")
+            jobs[name] = at.call(*command, *more, MPIFL_SITE=str(kit.home(run.base, name)))
+        slurm.until(lambda: run.rounds >= 3, "round 3")
+        last = [*SITES][clusters - 1]
+        where[last].call("scancel", "--signal=USR1", "--batch", jobs[last])
+        where[last].until_started_again(jobs[last])
+        for name, at in where.items():
+            at.completes(jobs[name])
         assert coordinator.end().code == 0, coordinator.err
-    log = (slurm.yard / "runs" / "join-north.log").read_text()
-    assert "queued again" in log
+        log = (where[last].yard / "runs" / f"join-{last}-{clusters}.log").read_text()
+    assert "; queued again" in log
     assert log.count("the end: the model is here") == 1
-    assert sha256(base / "run" / "model.safetensors") == in_one_world(tmp_path, job)
+    assert sha256(run.run / "model.safetensors") == in_one_world(tmp_path, job)
