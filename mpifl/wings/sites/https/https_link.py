@@ -80,6 +80,7 @@ class HttpsLink:
                 told, question = self._read(Have, self._server.ask("PUT", *request, parts, length)), False
             except _CUT as error:
                 why, question = error, True  # how much is there by now?
+            told = told.model_copy(update={"have": min(told.have, size)})
             idle, most = idle + 1 if told.have <= most else 0, max(most, told.have)
             if told.mark is None:
                 self._check(why, idle)
