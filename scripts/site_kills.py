@@ -3,6 +3,7 @@ sums count, compare it with what the run's own records lead to.
 
 python -m scripts.site_kills FOLDER --runs 9 --kills 8 --seed 1     # at random instants
 python -m scripts.site_kills FOLDER --named                         # at each named point, each party
+python -m scripts.site_kills FOLDER --https                         # and the server; a proxy cuts connections
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "mpi")]
 
 from conftest import _write_shards  # noqa: E402
+from links.https_ends import CuttingProxy  # noqa: E402
 from sites import kit  # noqa: E402
 from sites.driver import SitesRun, sha256  # noqa: E402
 from sites.replay import replayed  # noqa: E402
@@ -70,13 +72,13 @@ def at_random(run: SitesRun, kills: int, draw: random.Random) -> list[str]:
     done = []
     for _ in range(kills):
         time.sleep(draw.uniform(0.2, 3.0))
-        name = draw.choice([kit.COORDINATOR, *run.sites])
+        name = draw.choice([kit.COORDINATOR, *run.sites, *["server"] * (run.server is not None)])
         if run.running[kit.COORDINATOR].ended == 0:
             break
-        run.kill(name)
+        run.server.kill() if name == "server" else run.kill(name)
         done.append(name)
         time.sleep(draw.uniform(0, 1.0))
-        run.start(name)
+        run.serve() if name == "server" else run.start(name)
     return done
 
 
@@ -125,6 +127,7 @@ def main() -> int:
     parser.add_argument("--named", action="store_true")
     parser.add_argument("--masked", action="store_true", help="only trainings under masks")
     parser.add_argument("--late", action="store_true", help="only trainings in which late sums count")
+    parser.add_argument("--https", action="store_true", help="sites come to a server; no copier")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     shards = given.folder / "shards"
@@ -148,9 +151,11 @@ def main() -> int:
         base = Path(tempfile.mkdtemp(dir=given.folder))
         os.environ["MPIFL_SITE"] = str(base / "secret")
         die = named(draw, masked, late) if given.named else {}
-        with SitesRun(
-            base / "run", job, shards / "many", copier=given.seed + nth, die=die, sites=SITES
-        ) as run:
+        seed, proxy = None if given.https else given.seed + nth, CuttingProxy(draw.randint(20_000, 200_000))
+        way = {"copier": seed, "https": given.https}
+        run = SitesRun(base / "run", job, shards / "many", die=die, sites=SITES, **way)
+        run.more_of = {draw.choice(run.sites): {"HTTPS_PROXY": proxy.url}}
+        with run:
             done = held(run, draw) if late else [] if given.named else at_random(run, given.kills, draw)
             run.finish(400)
             at = [f"{path.parent.name[5:]}: {path.name}" for path in sorted(run.base.glob("died-*/*"))]
@@ -160,7 +165,8 @@ def main() -> int:
                 same = replayed(base / "again", job, SITES, run.run)
             else:
                 same = sha256(run.run / "model.safetensors") == whole[asked]
-        deaths = run.starts - 1 - len(SITES)
+        proxy.close()
+        deaths = run.starts - 1 - len(SITES) - given.https
         killed, wrong = killed + deaths, wrong + (not same)
         said = "the same bits" if same else "OTHER BITS"
         print(f"{nth}: {asked}: {said} after {deaths} kills: {', '.join(done + at)}", flush=True)

@@ -21,9 +21,12 @@ def with_untested(data: Dataset, shards: Sequence[NewShard]) -> Dataset:
     split, and which silos' held-out splits have one class alone."""
     lines = {
         "untested": _line(
-            [*_untested(data, shards)], "pair of silo and class", "and its test split has none"
+            [*_untested(data, shards)],
+            "and its test split has none",
+            "pair of silo and class",
+            "pairs of silo and class",
         ),
-        ALIKE: _line([*_alike(data, shards)], "such split", "so scores on it tell nothing"),
+        ALIKE: _line([*_alike(data, shards)], "so scores on it tell nothing", "such split", "such splits"),
     }
     if not (told := {kind: line for kind, line in lines.items() if line}):
         return data
@@ -31,9 +34,9 @@ def with_untested(data: Dataset, shards: Sequence[NewShard]) -> Dataset:
     return replace(data, done={**done, "notes": {**done.get("notes", {}), **told}})
 
 
-def _line(told: Sequence[str], what: str, so: str) -> str:
+def _line(told: Sequence[str], so: str, one: str, many: str) -> str:
     rest = len(told) - 1
-    more = f"; {rest:,} more {what}{'s' * (rest > 1)}" * (rest > 0)
+    more = f"; {rest:,} more {one if rest == 1 else many}" * (rest > 0)
     return f"{told[0]}, {so}{more}" if told else ""
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mpifl.cli import ending
+from mpifl.cli import ending, sites_commands
 from mpifl.cli.command_options import DryRun, Elsewhere, JobFile, Measured, Out, Set, write_text
 from mpifl.cli.slurm import slurm_options as slurm
 from mpifl.common import InputError
@@ -119,23 +119,23 @@ def submit(
     sweep: slurm.Sweep = False,
     at_once: slurm.AtOnce = None,
     plan: slurm.ByPlan = None,
+    join: slurm.Join = False,
+    shards: slurm.Shards = None,
 ) -> None:
-    """Train as a SLURM job that queues itself again until it is done; with --sweep, as an array of them."""
+    """Train, or join a run over sites, as a SLURM job that queues itself again until it is done."""
     from mpifl.cli.slurm import SlurmOptions, submit_job
 
-    if plan is not None:
-        ranks, nodes, time, mem = _by_plan(plan, job, set_, (ranks, nodes, time, mem), sweep=sweep)
+    ranks, nodes, time, mem = _by_plan(plan, job, set_, (ranks, nodes, time, mem), sweep=sweep)
     asked = {"mem": mem, "qos": qos, "constraint": constraint, "gres": gres, "exclusive": exclusive or None}
     wishes = SlurmOptions(
-        *(nodes or 1, ranks, gpus_per_node, cpus_per_task, time, partition),
-        account=account,
-        launcher=launcher,
-        elsewhere=elsewhere,
-        sweep=sweep,
-        at_once=at_once,
-        sbatch={**asked, "mail-type": mail_type, "dependency": dependency},
+        *(nodes or 1, ranks, gpus_per_node, cpus_per_task, time, partition, account),
+        *(launcher, elsewhere, sweep, at_once),
+        sbatch=asked | {"mail-type": mail_type, "dependency": dependency},
         words=tuple(words),
     )
+    if join or shards:
+        fits = join and not (set_ or force or plan)
+        return sites_commands.submit_joining(job, shards, out, wishes, fits, dry_run=dry_run)
     usual = f"{job.stem}-sweep" if sweep else job.stem
     submit_job(job, out or Path("runs") / usual, tuple(set_), wishes, dry_run, force)
 
@@ -144,12 +144,14 @@ Asked = tuple[int | None, int | None, str | None, str | None]
 """Ranks, nodes, --time and --mem; None leaves one to the plan."""
 
 
-def _by_plan(plan: Path, job: Path, overrides: list[str], given: Asked, *, sweep: bool) -> Asked:
-    """Return what SLURM is asked for: what is given, and else what a plan says.
+def _by_plan(plan: Path | None, job: Path, overrides: list[str], given: Asked, *, sweep: bool) -> Asked:
+    """Return what SLURM is asked for: what is given, and else what a plan says, if there is one.
 
     Raises:
         InputError: the plan does not fit the job, or what is given.
     """
+    if plan is None:
+        return given
     from mpifl.cli.plan import asked_by
 
     if sweep:

@@ -114,10 +114,18 @@ def init(
     listed: Annotated[Path, typer.Option("--sites", metavar="FILE", help="The list of sites, sites.toml.")],
     link: Annotated[Path, typer.Option(metavar="DIR", help="The folder that all sites synchronise.")],
     out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder.")],
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="https://HOST:PORT, where `sites serve` will listen.")
+    ] = None,
+    cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --server: its certificate, whose key sites then demand."),
+    ] = None,
     set_: Set = [],  # noqa: B006
 ) -> None:
     """Invite sites to a run: write the signed invitation into the folder that all sites synchronise.
 
+    With --server no folder is synchronised: sites get the invitation, and open HTTPS to `mpifl sites serve`.
     The folder of MPIFL_SITE holds the coordinator's identity, and gets the run's key.
     """
     from mpifl.run.job import read_job
@@ -126,14 +134,55 @@ def init(
     from mpifl.wings.sites.consents import FEWEST_DIGITS, in_fours
 
     folder = site_folder("mpifl sites init", "the coordinator's key")
-    made = invite(read_job(job, tuple(set_)), listed, link, out, folder)
+    https = _server(server, cert)
+    made = invite(read_job(job, tuple(set_)), listed, link, out, folder, https)
     silos = sum(len(one.silos) for one in made.site)
     told = f"{len(made.site)} sites, {silos} silos, job {made.job_digest[:8]}"
     typer.echo(f"{link / 'invitation.toml'} is written: {told}")
     key = in_fours(made.key[:FEWEST_DIGITS])
-    typer.echo(f"Your key: {key}; say it to each site by another way than this folder")
+    other = "this folder" if https is None else "the invitation"
+    typer.echo(f"Your key: {key}; say it to each site by another way than {other}")
     words = shlex.join(["mpifl", "train", str(job), *(f"--set={one}" for one in set_), "--out", str(out)])
     typer.echo(f"Start the coordinator by `{words}`")
+    if https is not None:
+        words = shlex.join(["mpifl", "sites", "serve", str(link)])
+        typer.echo(f"Send {link / 'invitation.toml'} to each site, and serve the folder by `{words}`")
+
+
+def _server(url: str | None, certificate: Path | None) -> Any:
+    """Return the server that an invitation names, None for none."""
+    from pydantic import ValidationError
+
+    from mpifl.wings.sites.consents import HttpsServer
+    from mpifl.wings.sites.https import key_in
+
+    if url is None:
+        if certificate is not None:
+            raise InputError(f"--cert {certificate}: is for a server; give --server, or leave it out")
+        return None
+    try:
+        return HttpsServer(url=url.rstrip("/"), key="" if certificate is None else key_in(certificate))
+    except ValidationError:
+        raise InputError(f"--server {url}: takes https://HOST or https://HOST:PORT") from None
+
+
+@sites.command()
+def serve(
+    link: Annotated[Path, typer.Argument(metavar="LINK", help="The coordinator's folder of the run.")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Such as 0.0.0.0:8443.")],
+    cert: Annotated[Path, typer.Option(metavar="FILE", help="The server's certificate, PEM.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="Its private key, PEM.")],
+    quota: Annotated[float, typer.Option(min=0.001, help="GB of each site's letters, at most.")] = 64.0,
+) -> None:
+    """Serve a run's folder to its sites by HTTPS until a signal comes. A site reaches its own letters alone.
+
+    The server may run as another user than the coordinator, or on another machine that shares the folder.
+    It has no key of the run, and opens no letter.
+    """
+    signals.install()
+    from mpifl.wings.sites import https
+
+    https.serve(link, listen, cert, key, int(quota * 1e9), lambda line: typer.echo(line))
 
 
 def consent(
@@ -190,6 +239,29 @@ def withdraw(
         raise typer.Exit(1)
     for line in sites.withdraw(link, folder):
         typer.echo(line)
+
+
+def submit_joining(
+    link: Path, shards: Path | None, out: Path | None, wishes: Any, fits: bool, *, dry_run: bool
+) -> None:
+    """Join a run over sites as a SLURM job.
+
+    Args:
+        wishes: Nodes, ranks and the like.
+        fits: Whether the options are those of a site that joins.
+
+    Raises:
+        InputError: options do not go together, this site may not take part, or SLURM refuses.
+    """
+    from mpifl.cli.slurm import submit_join
+    from mpifl.wings import sites
+
+    if not fits or shards is None or wishes.elsewhere or wishes.sweep or wishes.at_once:
+        what = "takes the folder with the invitation, --shards DIR, and no option of a training"
+        raise InputError(f"--join: {what}; see `mpifl submit --help`")
+    silos, journal = sites.joining(link, shards)
+    name = out or Path(f"join-{link.resolve().name}")
+    submit_join(link, shards, name, silos, journal, wishes=wishes, dry_run=dry_run)
 
 
 def join(

@@ -29,6 +29,7 @@ from fuzzing.letters import consent_to, invitations, letters, read_letter
 from fuzzing.masked_letters import add_up, hand_over, shares, sums
 from fuzzing.new_rows import new_rows, predict_new
 from fuzzing.outcomes import Kind
+from fuzzing.requests import answer_request, requests
 from fuzzing.sites import agree, lists, offers
 from fuzzing.sources import read_source, sources
 from fuzzing.wire import decode, decode_payload, messages, payloads, reports, take_report
@@ -61,6 +62,7 @@ KINDS: dict[str, Kind] = {
     "sites.toml": Kind(lists, read_sites, READ),
     "offers": Kind(offers, agree, (ValidationError, InputError)),
     "letters": Kind(letters, read_letter, (LetterFault,), cost=2),
+    "letters, requests": Kind(requests, answer_request, (), cost=2),
     "letters, sums": Kind(sums, hand_over, (ValidationError, InputError), cost=4),
     "letters, shares": Kind(shares, add_up, (RoundLost,), cost=8),
     "invitations": Kind(invitations, consent_to, READ),

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,10 @@ from pathlib import Path
 
 from conftest import ROOT, rank_environment
 from faults.processes import Command
+from links.https_ends import pin, write_certificate
 from sites import kit
+
+from mpifl.wings.sites.consents import HttpsServer
 
 DYING = Path(__file__).with_name("dying.py")
 FAULTS = (1, 2, 3)
@@ -30,6 +34,7 @@ class SitesRun:
         job: The job file.
         shards: The folder of all shards.
         copier: The seed of a bad provider between the coordinator and the sites; None: they share a folder.
+        https: Whether sites have no folder, and come to a server of the coordinator's.
         die: For parties the points at which they kill themselves; see `dying.py`.
     """
 
@@ -42,9 +47,13 @@ class SitesRun:
         die: Mapping[str, Mapping[str, int]] | None = None,
         sites: Mapping[str, Sequence[str]] = kit.SITES,
         ranks: int = 2,
+        https: bool = False,
     ) -> None:
         self.base, self.job, self.shards, self.ranks, self._die = base, job, shards, ranks, die or {}
-        kit.set_up(base, job, sites)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        server = HttpsServer(url=f"https://localhost:{self._port}", key=pin()) if https else None
+        kit.set_up(base, job, sites, https=server)
         for name in (kit.COORDINATOR, *sites):
             (base / f"died-{name}").mkdir()
         self.sites, self.run, self.starts = [*sites], base / "run", 0
@@ -52,8 +61,15 @@ class SitesRun:
         self.faults = FAULTS
         self.more: dict[str, str] = {}
         """Variables of the parties that are started from now on."""
+        self.more_of: dict[str, dict[str, str]] = {}
         self.running: dict[str, Command] = {}
         self.codes: dict[str, list[int | None]] = {}
+        self.server: Command | None = None
+        for name in sites if https else ():
+            self.links[name] = base / f"link-{name}"
+            self.links[name].mkdir()
+            shutil.copy(base / "link" / "invitation.toml", self.links[name])
+        self._https = https
         self._copier: subprocess.Popen[bytes] | None = None
         self._seed = copier
 
@@ -76,6 +92,8 @@ class SitesRun:
     def __enter__(self) -> SitesRun:
         if self._seed is not None:
             self._start_copier(self._seed)
+        if self._https:
+            self.serve()
         for name in (kit.COORDINATOR, *self.sites):
             self.start(name)
         return self
@@ -83,9 +101,21 @@ class SitesRun:
     def __exit__(self, *_: object) -> None:
         for command in self.running.values():
             command.kill()
+        if self.server is not None:
+            self.server.kill()
         if self._copier is not None:
             self._copier.kill()
             self._copier.wait()
+
+    def serve(self) -> Command:
+        """Start the server, perhaps again."""
+        self.starts += 1
+        words = ["--listen", f"127.0.0.1:{self._port}"]
+        for name, path in zip(("--cert", "--key"), write_certificate(self.base), strict=True):
+            words += [name, str(path)]
+        folder = self.base / "commands" / f"{self.starts:03d}-server"
+        self.server = Command(folder, 1, "-m", "mpifl", "sites", "serve", self.base / "link", *words)
+        return self.server
 
     def start(self, name: str) -> Command:
         """Start a party, perhaps again."""
@@ -96,6 +126,7 @@ class SitesRun:
             "DIED": str(self.base / f"died-{name}"),
             "DIE": json.dumps(points),
             **self.more,
+            **self.more_of.get(name, {}),
         }
         program = [DYING] if points else ["-m", "mpifl"]
         if name == kit.COORDINATOR:

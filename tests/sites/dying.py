@@ -16,6 +16,7 @@ from pathlib import Path
 from mpifl.run.folder import checkpoint
 from mpifl.wings.masked import MaskedParty, ReleasedFile
 from mpifl.wings.sites.answers import KeptAnswers, SiteRanks
+from mpifl.wings.sites.https import HttpsLink
 from mpifl.wings.sites.letters import LetterRecord, Sealed
 from mpifl.wings.sites.letters.folder_link import FolderLink
 from mpifl.wings.sites.letters.mailbox import Mailbox
@@ -62,6 +63,7 @@ dies(SiteParty, "keep", after="sums are kept")
 dies(MaskedParty, "release", "before the release", "the release is noted")
 dies(ReleasedFile, "note", "before the sum is released", "the sum is released")
 dies(FolderLink, "_write", after="a file is put")
+dies(HttpsLink, "put", after="a file is put")
 dies(checkpoint, "commit", "before the checkpoint", "after the checkpoint")
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from mpifl.run.job import read_job
 from mpifl.wings.site import Identity, identity_of, make_identity
 from mpifl.wings.sites.consents import (
     ConsentedRun,
+    HttpsServer,
     Invitation,
     RunHome,
     add_consent,
@@ -29,7 +30,11 @@ FIGURES = ["train_loss", "accuracy", "test_accuracy", "test_loss", "loss"]
 
 
 def set_up(
-    base: Path, job: Path, sites: Mapping[str, Sequence[str]] = SITES, changes: Sequence[str] = ()
+    base: Path,
+    job: Path,
+    sites: Mapping[str, Sequence[str]] = SITES,
+    changes: Sequence[str] = (),
+    https: HttpsServer | None = None,
 ) -> str:
     """Make BASE/link with the invitation, BASE/run, and BASE/home-SITE for each; return the run's id."""
     run = os.urandom(16).hex()
@@ -49,6 +54,7 @@ def set_up(
         federation=federation_digest(told["spec"]),
         site=sorted(members, key=lambda member: member.key),
         job=told["job"],
+        https=https,
         signature="0" * 128,
     )
     (base / "link").mkdir()

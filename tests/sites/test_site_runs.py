@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 import tomli_w
 from conftest import ranks
 from faults.processes import Command
+from links.https_ends import CuttingProxy
 from sites import kit
 from sites.driver import SitesRun, sha256
 from sites.replay import replayed
@@ -81,18 +85,42 @@ def test_the_bits_of_one_world_over_the_worst_copier(algorithm, tables, tmp_path
     ) == 1
 
 
-def test_parties_that_die_or_are_asked_to_end_go_on_to_the_same_bits(tmp_path, digits):
-    """Points at which random kills have never met a party, and a signal; scripts/site_kills.py has more."""
+def ended(server: Command) -> Command:
+    """Ask a server to end."""
+    for pid in server.living():
+        os.kill(pid, signal.SIGTERM)
+    return server.end()
+
+
+@pytest.mark.parametrize("way", ["https", pytest.param("copier", marks=pytest.mark.slow)])
+def test_parties_that_die_or_are_asked_to_end_go_on_to_the_same_bits(way, tmp_path, digits):
+    """Points at which random kills have never met a party, and a signal; scripts/site_kills.py has more.
+    Over HTTPS the server dies, too, and a proxy cuts each connection of one site."""
     job = job_of(tmp_path, digits / "many", "scaffold", rounds=3)
     die = {
         kit.COORDINATOR: {"ask is put": 3},
         "north": {"states are kept": 2},
         "west": {"answered is noted": 2},
     }
-    with SitesRun(tmp_path / "over", job, digits / "many", copier=2, die=die, sites=SITES) as run:
+    https, proxy = way == "https", CuttingProxy(after=20_000)
+    seed = None if https else 2
+    run = SitesRun(tmp_path / "over", job, digits / "many", copier=seed, die=die, sites=SITES, https=https)
+    run.more_of = {"west": {"HTTPS_PROXY": proxy.url}}
+    with run:
         run.until_round(1)
         run.signal("south")
+        if https:
+            run.server.kill()
+            time.sleep(0.2)
+            run.serve()
         run.finish()
+        said = ended(run.server) if https else None
+    proxy.close()
+    assert (proxy.cuts > 5) is https
+    if said is not None:
+        assert (said.code, said.err) == (0, "")
+        assert sorted(said.out.splitlines()[1:]) == [f"{name} is connected" for name in sorted(SITES)]
+        assert not [*run.links["north"].glob("[0-9a-f]*")], "its folder has the invitation alone"
     assert sha256(run.run / "model.safetensors") == in_one_world(tmp_path, job)
     died = sorted(f"{path.parent.name}: {path.name}" for path in run.base.glob("died-*/*"))
     assert died == [
@@ -100,7 +128,7 @@ def test_parties_that_die_or_are_asked_to_end_go_on_to_the_same_bits(tmp_path, d
         "died-north: states-are-kept",
         "died-west: answered-is-noted",
     ]
-    assert run.starts == 4 + len(died) + 1
+    assert run.starts == 4 + len(died) + 1 + 2 * https
     assert run.codes["south"] == [75]
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -118,11 +119,9 @@ class Slurm:
         return "\n".join(f"{path}\n{path.read_text(errors='replace')[-1500:]}" for path in logs)
 
 
-@pytest.fixture(scope="session")
-def slurm(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """A SLURM of three nodes; a test that needs it is skipped where there can be none."""
-    if "MPIFL_SLURM_TESTS" not in os.environ:
-        pytest.skip("bash scripts/slurm_tests.sh runs these, and installs a SLURM for them")
+@contextmanager
+def running(yard: Path, nodes: int = 3) -> Iterator[Slurm]:
+    """Run a SLURM of its own while the context lasts; skip the test where there can be none."""
     at = Path(tempfile.mkdtemp(prefix="mpifl-slurm-"))  # short, since munge's socket lies in it
     foreign = ("OMPI_", "PRTE_", "PMIX_", "SLURM_", "SBATCH_")
     environment = {name: value for name, value in rank_environment().items() if not name.startswith(foreign)}
@@ -134,17 +133,12 @@ def slurm(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sl
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
-    yard = tmp_path_factory.mktemp("yard")
-    (yard / "jobs").symlink_to(ROOT / "jobs")
-    (yard / "shards").symlink_to(digits)
-    (yard / ".venv" / "bin").mkdir(parents=True)
-    (yard / ".venv" / "bin" / "activate").write_text(f"PATH={Path(sys.prefix) / 'bin'}:$PATH\n")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left running then either
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left running then either
     said = at.with_suffix(".out")  # a file, since the daemons hold on to what they are given
     try:
         with said.open("wb") as out:
             code = subprocess.run(
-                ["bash", str(TESTBED), "start"],
+                ["bash", str(TESTBED), "start", str(nodes)],
                 env=environment,
                 stdout=out,
                 stderr=out,
@@ -159,6 +153,21 @@ def slurm(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sl
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         subprocess.run(["bash", str(TESTBED), "stop"], env=environment, check=True, timeout=60)
         said.unlink()
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def slurm(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """A SLURM of three nodes; a test that needs it is skipped where there can be none."""
+    if "MPIFL_SLURM_TESTS" not in os.environ:
+        pytest.skip("bash scripts/slurm_tests.sh runs these, and installs a SLURM for them")
+    yard = tmp_path_factory.mktemp("yard")
+    (yard / "jobs").symlink_to(ROOT / "jobs")
+    (yard / "shards").symlink_to(digits)
+    (yard / ".venv" / "bin").mkdir(parents=True)
+    (yard / ".venv" / "bin" / "activate").write_text(f"PATH={Path(sys.prefix) / 'bin'}:$PATH\n")
+    with running(yard) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

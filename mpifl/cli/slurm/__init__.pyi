@@ -3,3 +3,6 @@ from .submit import (
     SlurmOptions as SlurmOptions,
     submit_job as submit_job,
 )
+from .submit_join import (
+    submit_join as submit_join,
+)

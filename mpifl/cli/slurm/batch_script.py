@@ -55,6 +55,46 @@ exit "$code"
 death of a rank or a node. It does not after a start without a new checkpoint: the next one would fail.
 SLURM asks no script after a lost node, so a start after five of these ends at once."""
 
+JOINING = r"""
+# From here on the same at every site: end before the time is up, queue again, go on.
+answered() { grep -c '"event":"answered"' "$journal" 2>/dev/null; }
+before=$(answered)
+# a lost node has SLURM queue the job again by itself: not for ever where no start answers a letter more
+[[ $SLURM_RESTART_COUNT ]] || rm -f "$starts"
+echo "after ${before:-0}" >>"$starts"
+if (($(grep -cx "after ${before:-0}" "$starts") > 5)); then
+    echo "5 starts without a letter more than ${before:-0}: not started again, see above how they end"
+    exit 1
+fi
+ranks='' signalled=1 over='' late=''
+# the ranks end before their next letter, and exit with 75; a letter that takes longer begins anew
+queue_soon() { { sleep 60 && scontrol requeue "$SLURM_JOB_ID"; } >/dev/null 2>&1 & late=$!; }
+trap 'signalled=1; kill -USR1 "$ranks"; [[ $late ]] || queue_soon' USR1
+trap 'signalled=1; over=1' TERM                 # cancelled, or out of time
+"${start[@]}" "${join[@]}" &
+ranks=$!
+while [[ $signalled ]]; do
+    signalled=
+    wait "$ranks"
+    code=$?
+done
+[[ $late ]] && kill "$late"
+if [[ $code = [02] || $over ]]; then
+    [[ $over ]] || rm -f "$starts"
+    exit "$code"                                # the run's end; or wrong: more time would not help
+fi
+if [[ $code = 75 ]]; then
+    rm -f "$starts"                             # its time was up, perhaps without a letter
+elif [[ $(answered) = "$before" ]]; then
+    echo "exit code $code without a letter more than ${before:-0}: not queued again"
+    exit "$code"
+fi
+echo "exit code $code, letters answered: $(answered); queued again"
+scontrol requeue "$SLURM_JOB_ID"
+exit "$code"
+"""
+"""The end of the batch script of a site, which waits for letters as long as the run goes on."""
+
 _MARK = "# by `mpifl submit`, which keeps a script that was edited: "
 
 FORCE = """[[ $SLURM_RESTART_COUNT ]] || train+=(--force)  # then the job is the run's own

@@ -30,3 +30,7 @@ Sweep = Annotated[
     bool, typer.Option("--sweep", help="--set KEY=A,B: each run of the grid is a task of a job array.")
 ]
 AtOnce = Annotated[int | None, typer.Option(min=1, metavar="N", help="With --sweep: tasks at a time.")]
+Join = Annotated[
+    bool, typer.Option("--join", help="JOB is a LINK: join this run over sites, as `mpifl join` does.")
+]
+Shards = Annotated[Path | None, typer.Option(metavar="DIR", help="With --join: this site's shards.")]

@@ -3,12 +3,10 @@ on."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,11 +21,11 @@ from mpifl.cli.slurm.batch_script import (
     SECONDS_TO_SAVE,
     beside,
     directives,
-    is_edited,
     marked,
 )
-from mpifl.cli.slurm.cluster import ask, check_not_queued, check_room, is_time, partitions, seconds
-from mpifl.common import InputError, write_atomic
+from mpifl.cli.slurm.cluster import ask, check_room, is_time, partitions, seconds
+from mpifl.cli.slurm.giving_scripts import look_through, submit_script
+from mpifl.common import InputError
 from mpifl.run.job import Job
 from mpifl.wire.launching import chosen_launcher
 
@@ -90,7 +88,7 @@ def submit_job(
     """
     if wishes.at_once is not None and not wishes.sweep:
         raise InputError(f"--at-once {wishes.at_once}: is for runs of a sweep; give --sweep, or leave it out")
-    _check_time(wishes.time)
+    check_time(wishes.time)
     _check_memory(wishes.sbatch.get("mem"))
     tasks = tasks_left(job_file, overrides, out) if wishes.sweep else [ArrayTask(None, out, overrides)]
     checked = [check_whole(job_file, t.overrides, t.run, True, force, wishes.elsewhere) for t in tasks]
@@ -98,27 +96,19 @@ def submit_job(
         print(note, file=sys.stderr)
     job, spec = checked[0].job, checked[0].spec
     _warn_without_gpus({found.job.device for found in checked}, wishes)
-    ranks = _ranks(job, len(spec.silos) - (spec.layout == "vertical"), wishes)
+    ranks = ranks_for(_threads(job), len(spec.silos) - (spec.layout == "vertical"), wishes)
     if job.tracking.console is True:  # the log is no terminal
         tasks = [replace(task, overrides=(*task.overrides, "tracking.console=always")) for task in tasks]
     train = [sys.executable, "-m", "mpifl", "train", str(job_file)]
     script = _script(job, out, tasks, train, ranks, wishes=wishes, more=FORCE if force else "")
     if dry_run:
-        _looked_through(script, out)
+        look_through(script, out)
         return print(script, end="")
-    print(_submit(path := beside(out, ".sbatch"), script))
+    print(submit_script(path := beside(out, ".sbatch"), script))
     where = f"{ranks} ranks on {wishes.nodes} node{'s' if wishes.nodes > 1 else ''}"
     many = f"{len(tasks)} run{'s' * (len(tasks) > 1)} of " if wishes.sweep else ""
     log = beside(out, ".TASK.log" if wishes.sweep else ".log")
     print(f"submitted: {many}{where}; script {path}, log {log}", file=sys.stderr)
-
-
-def _looked_through(script: str, out: Path) -> None:
-    """Have SLURM look at a script, or tell that it does not answer."""
-    if ask("sinfo", "-h"):
-        _sbatch("--test-only", script=script, out=out)
-    else:
-        print("SLURM does not answer here: it has not looked at this script", file=sys.stderr)
 
 
 def _warn_without_gpus(devices: set[str], wishes: SlurmOptions) -> None:
@@ -130,12 +120,12 @@ def _warn_without_gpus(devices: set[str], wishes: SlurmOptions) -> None:
         print(f"device = '{min(wants)}': {what}", file=sys.stderr)
 
 
-def _ranks(job: Job, elsewhere: int, wishes: SlurmOptions) -> int:
+def ranks_for(threads: int, elsewhere: int, wishes: SlurmOptions) -> int:
     """Return the wished number of ranks; by default the server and one worker for each silo, up to what the
     nodes hold."""
-    cpus = _cpus_per_task(job, wishes)
-    if cpus < _threads(job):
-        what = f"fewer than the job's threads = {job.threads}; give at least that"
+    cpus = _cpus_per_task(threads, wishes)
+    if cpus < threads:
+        what = f"fewer than the job's threads = {threads}; give at least that"
         raise InputError(f"--cpus-per-task {cpus}: {what}")
     ranks = wishes.ranks
     if ranks is None and wishes.gpus:
@@ -157,8 +147,8 @@ def _threads(job: Job) -> int:
     return 1 if job.threads == "auto" else job.threads
 
 
-def _cpus_per_task(job: Job, wishes: SlurmOptions) -> int:
-    return wishes.cpus_per_task or _threads(job)
+def _cpus_per_task(threads: int, wishes: SlurmOptions) -> int:
+    return wishes.cpus_per_task or threads
 
 
 def _check_memory(size: object) -> None:
@@ -168,7 +158,7 @@ def _check_memory(size: object) -> None:
         raise InputError(f"--mem {size}: {what}")
 
 
-def _check_time(time: str | None) -> None:
+def check_time(time: str | None) -> None:
     """Check that sbatch takes a limit of time, and that a job is not signalled as soon as it starts."""
     if time and not is_time(time):
         raise InputError(f"--time {time}: sbatch does not take that; write minutes, H:MM:SS or D-HH:MM:SS")
@@ -187,12 +177,37 @@ def _script(
     wishes: SlurmOptions,
     more: str,
 ) -> str:
-    cpus, numbers = _cpus_per_task(job, wishes), [task.number for task in tasks if task.number is not None]
+    cpus, numbers = (
+        _cpus_per_task(_threads(job), wishes),
+        [task.number for task in tasks if task.number is not None],
+    )
     log = str(beside(out, "")).replace("%", "%%")
     array = ",".join(map(str, numbers)) + (f"%{wishes.at_once}" if wishes.at_once else "")
+    asked = {"array": array or None, "output": f"{log}.%a.log" if numbers else f"{log}.log"}
+    return script_of(job.name, asked, told_to(tasks, train) + more, GOING_ON, ranks, cpus=cpus, wishes=wishes)
+
+
+def script_of(
+    name: str,
+    asked: Mapping[str, object],
+    told: str,
+    end: str,
+    ranks: int,
+    *,
+    cpus: int,
+    wishes: SlurmOptions,
+) -> str:
+    """Return a batch script.
+
+    Args:
+        asked: Options of sbatch of this job alone, with their values.
+        told: Lines that say what the ranks run.
+        end: The lines that run it.
+        cpus: Of each rank.
+    """
     asked = {
-        "job-name": job.name,
-        "array": array or None,
+        "job-name": name,
+        "array": asked.get("array"),
         "partition": wishes.partition,
         "account": wishes.account,
         "nodes": wishes.nodes,
@@ -202,21 +217,21 @@ def _script(
         "time": wishes.time,
         **wishes.sbatch,
         "chdir": Path.cwd(),
-        "output": f"{log}.%a.log" if numbers else f"{log}.log",
+        "output": asked["output"],
         "open-mode": "append",
         "signal": f"B:USR1@{SECONDS_TO_SAVE}",
     }
     head = f"#!/bin/bash\n{directives(asked, wishes.words)}#SBATCH --requeue\n"
     body = f"""
 # The environment of `mpifl submit` comes along; what else the ranks need, such as modules, goes here.
-{told_to(tasks, train)}{more}# srun would warn where the ranks are no multiple of the nodes
+{told}# srun would warn where the ranks are no multiple of the nodes
 unset SLURM_NTASKS_PER_NODE
-start=({shlex.join(_launcher(wishes, ranks, cpus))})
-{GOING_ON}"""
+start=({shlex.join(launcher_of(wishes, ranks, cpus))})
+{end}"""
     return marked(head, body)
 
 
-def _launcher(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
+def launcher_of(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
     """Return the command that starts the ranks: srun if it can start this MPI's ranks, otherwise this MPI's
     mpirun.
 
@@ -269,48 +284,3 @@ def _hydra_of_intel(mpirun: str) -> list[str]:
         found = f"{mpirun} is Intel's, a script that hands no signal on"
         raise InputError(f"--launcher: {found}; put its mpiexec.hydra on the PATH, or try --launcher srun")
     return ["env", "I_MPI_HYDRA_BOOTSTRAP=slurm", hydra]
-
-
-def _submit(path: Path, script: str) -> str:
-    """Write a script and give it to sbatch; return the job's number."""
-    if not shutil.which("sbatch"):
-        raise InputError(
-            "sbatch: not on the PATH; submit on a login node of a SLURM cluster, or look with --dry-run"
-        )
-    check_not_queued(path)
-    before = path.read_bytes() if path.exists() else None
-    _write(path, script.encode())
-    if before is not None and before != script.encode() and is_edited(before):
-        kept = path.with_name(f"{path.stem}.edited-{hashlib.sha256(before).hexdigest()[:8]}.sbatch")
-        _write(kept, before)
-        print(f"{path}: was edited, and is kept as {kept}; a new one is submitted", file=sys.stderr)
-    try:
-        return _sbatch(script=script, out=path.with_suffix(""), path=path)
-    except InputError:
-        path.unlink() if before is None else _write(path, before)
-        raise
-
-
-def _sbatch(*options: str, script: str, out: Path, path: Path | None = None) -> str:
-    """Give a script to sbatch, by its file if it has one; return the job's number, or "" for a test.
-
-    Raises:
-        InputError: SLURM refuses it.
-    """
-    command = ["sbatch", "--parsable", *options, *([str(path)] if path else [])]
-    asked = subprocess.run(command, input=None if path else script, capture_output=True, text=True)
-    number = asked.stdout.strip().partition(";")[0]  # "12;cluster" if there are several clusters
-    if asked.returncode or not (number or options):
-        said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
-        why = "; ".join(said) or f"sbatch says nothing, exit code {asked.returncode}"
-        raise InputError(f"{out}: refused: {why}")
-    return number
-
-
-def _write(path: Path, script: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, script)
-    except OSError as error:
-        what = f"cannot be written ({error.strerror}); name another run folder by --out"
-        raise InputError(f"{path}: {what}") from None

@@ -1,5 +1,6 @@
 from . import (
     consents as consents,
+    https as https,
     letters as letters,
 )
 from .coordinating import (
@@ -11,6 +12,7 @@ from .inviting import (
 )
 from .site_joining import (
     join as join,
+    joining as joining,
 )
 from .site_letters import (
     SiteLetters as SiteLetters,

@@ -12,6 +12,7 @@ from mpifl.run.job import Job
 from mpifl.wings.site import identity_of, read_sites
 from mpifl.wings.sites.consents import (
     FILE,
+    HttpsServer,
     Invitation,
     RunHome,
     federation_digest,
@@ -25,7 +26,9 @@ from mpifl.wings.sites.told_job import names_of_silos, welcome_text
 from mpifl.wings.sites.what_fits import refuse_unfit
 
 
-def invite(job: Job, sites: Path, link: Path, out: Path, folder: Path) -> Invitation:
+def invite(
+    job: Job, sites: Path, link: Path, out: Path, folder: Path, https: HttpsServer | None = None
+) -> Invitation:
     """Draw the id and key of a run, and put the signed invitation into the link and the run folder.
 
     Args:
@@ -33,6 +36,7 @@ def invite(job: Job, sites: Path, link: Path, out: Path, folder: Path) -> Invita
         link: The folder that will carry the letters; it is made if it is missing.
         out: The run folder.
         folder: The coordinator's own folder, with its identity.
+        https: The server to which sites come; None where something else carries the letters.
 
     Raises:
         InputError: the job does not go over sites, a silo has no site, there is a run already, or a file
@@ -59,9 +63,16 @@ def invite(job: Job, sites: Path, link: Path, out: Path, folder: Path) -> Invita
         federation=federation_digest(told["spec"]),
         site=roster,
         job=told["job"],
+        https=https,
         signature="00" * 64,
     )
     made = signed_invitation(unsigned, identity)
+    _write(made, out, link)
+    return made
+
+
+def _write(made: Invitation, out: Path, link: Path) -> None:
+    """Put an invitation into the run folder and the link, and note the link in the run folder."""
     point_to(out, link)
     try:
         link.mkdir(parents=True, exist_ok=True)
@@ -69,4 +80,3 @@ def invite(job: Job, sites: Path, link: Path, out: Path, folder: Path) -> Invita
         raise InputError(f"{link}: cannot be made ({error.strerror or error})") from None
     for place in (out, link):
         write_invitation(place, made)
-    return made

@@ -23,6 +23,7 @@ from mpifl.wings.sites.consents import (
     read_consents,
     read_invitation,
 )
+from mpifl.wings.sites.site_hello import own_entries
 from mpifl.wings.sites.site_member import ASKED_FOR, ASKER, SiteMember, others_of
 from mpifl.wings.sites.site_run import SiteRun, say
 from mpifl.wire import Transport
@@ -69,6 +70,21 @@ def join(
                 return _answer(here[0], built, Invitation.model_validate_json(told["invitation"]))
             finally:
                 built.exchange.stop()
+
+
+def joining(link: Path, shards: Path) -> tuple[int, Path]:
+    """Look at what a site needs to join a run; return how many silos it has in it, and its journal's path.
+
+    Raises:
+        InputError: the site cannot take part.
+    """
+    site = site_folder(ASKER, ASKED_FOR)
+    if (identity := identity_of(site)) is None:
+        raise InputError(f"{site}: has no identity; make one by `mpifl identity make NAME`")
+    invitation, silos = invited(site, link, identity)
+    consent = admitted(site, invitation, invitation.job, silos, link)
+    own_entries(shards, invitation, consent.silos)
+    return len(consent.silos), RunHome(site, invitation.run).journal
 
 
 def _prepared(

@@ -28,10 +28,10 @@ from mpifl.wings.sites.consents import (
     RunHome,
     SentFile,
 )
+from mpifl.wings.sites.https import site_link
 from mpifl.wings.sites.letters import (
     REMINDER,
     AnswerRecord,
-    FolderLink,
     Journal,
     Letter,
     LetterFault,
@@ -62,7 +62,7 @@ class SiteRun:
         consent: The site's consent to its job.
         identity: The site's identity.
         home: The run's folder at the site.
-        link: The folder that carries the letters.
+        link: The folder of the invitation, which carries the letters if no server does.
         shards: The folder of the site's shards.
         site: The site's private folder.
         ranks: How many ranks the site has.
@@ -81,7 +81,8 @@ class SiteRun:
         ranks: int,
     ) -> None:
         self._invitation, self._consent, self._identity, self._home = invitation, consent, identity, home
-        self._link, self._shards, self._ranks = link, shards, ranks
+        self._link, self._place = link, invitation.place(link)
+        self._shards, self._ranks = shards, ranks
         self._secret, self._exchange = SiteFolder(site).secret, home.key()
         self._journal, self._sent = Journal(home.journal), SentFile(site, invitation.run)
         if self._journal.last("withdrawn") is not None:
@@ -99,7 +100,7 @@ class SiteRun:
     def _mailbox(self, elements: int) -> Mailbox:
         told, largest = self._invitation, largest_letter(elements) if elements else 0
         post = Post(told.run, self._identity, self._exchange, told.key, told.run_key, largest)
-        link = FolderLink(self._link, self._identity.public, "up")
+        link = site_link(told, self._identity, self._link, self._home)
         return Mailbox(post, link, self._home.outbox(told.key), leaves=self._sent.note, say=say)
 
     def join(self) -> dict[str, str] | None:
@@ -223,7 +224,7 @@ class SiteRun:
         """Return looks at the link; the first wait of a life is told at once."""
 
         def remind() -> None:
-            say(f"{self._identity.name}: waiting for the coordinator's letter in {self._link}")
+            say(f"{self._identity.name}: waiting for the coordinator's letter in {self._place}")
             self._has_waited = True
 
         return looks(remind, first=REMINDER if self._has_waited else 0.0)

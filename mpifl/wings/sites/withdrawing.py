@@ -10,6 +10,7 @@ from mpifl.common import InputError
 from mpifl.wings.site import Identity, identity_of
 from mpifl.wings.sites.answers import ANSWERS
 from mpifl.wings.sites.consents import (
+    INBOX,
     SESSION_KEY,
     TRAINING,
     Invitation,
@@ -17,9 +18,9 @@ from mpifl.wings.sites.consents import (
     SentFile,
     remove_consent,
 )
+from mpifl.wings.sites.https import site_link
 from mpifl.wings.sites.letters import (
     WITHDRAW,
-    FolderLink,
     Journal,
     JournalLine,
     Mailbox,
@@ -69,7 +70,10 @@ def withdraw(link: Path, folder: Path) -> list[str]:
     if said.about:
         told.append(f"the masked sum of letter {said.n} is not handed over, ever")
     what = "what left before stays in the model; sent.jsonl and the ledgers are kept"
-    return [*told, f"the coordinator is told by {said.n:06d}-withdraw.msg in {link}; {what}"]
+    return [
+        *told,
+        f"the coordinator is told by {said.n:06d}-withdraw.msg in {invitation.place(link)}; {what}",
+    ]
 
 
 def _bound(journal: Journal, home: RunHome) -> dict[str, str]:
@@ -94,7 +98,7 @@ def _mailbox(
     say: Callable[[str], None],
 ) -> Mailbox:
     post = Post(invitation.run, identity, home.key(), invitation.key, invitation.run_key, 0)
-    up = FolderLink(link, identity.public, "up")
+    up = site_link(invitation, identity, link, home)
     leaves = SentFile(folder, invitation.run).note
     return Mailbox(post, up, home.outbox(invitation.key), leaves=leaves, say=say)
 
@@ -123,7 +127,7 @@ def _tell(
 
 def _delete(home: RunHome, last: int) -> None:
     """Delete what the run's private folder has but its journal, and letters that have not left."""
-    for name in (ANSWERS, TRAINING):
+    for name in (ANSWERS, TRAINING, INBOX):
         shutil.rmtree(home.folder / name, ignore_errors=True)
     for name in (SUMS_FILE, SESSION_KEY):
         home.forget(name)

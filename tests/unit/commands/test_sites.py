@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from links.https_ends import pin, write_certificate
 from typer.testing import CliRunner, Result
 from unit.builders import Alone, write_folder
 
@@ -18,7 +19,7 @@ from mpifl.run.job import read_job
 from mpifl.wings import OVER_SITES, wings_of
 from mpifl.wings.site import identity_of
 from mpifl.wings.sites import join
-from mpifl.wings.sites.consents import admitted, read_consents, read_invitation
+from mpifl.wings.sites.consents import HttpsServer, admitted, read_consents, read_invitation
 from mpifl.wings.sites.told_job import names_of_silos, welcome_text
 
 JOB = """
@@ -249,3 +250,71 @@ def test_a_site_waits_aloud_and_when_it_withdraws_is_out_of_the_run_for_good(pla
     places.at("south", *agree)
     with pytest.raises(InputError, match=r"this site has left run .*; it can take part in another run alone"):
         places.join("south")
+
+
+def test_an_invitation_names_a_server_and_its_key(places):
+    """A site gets the invitation alone; what cannot be served is one line."""
+    cert, key = write_certificate(places.folder)
+    done = places.init("--server", "https://fl.example.org:8443/", "--cert", cert)
+    assert f"serve the folder by `mpifl sites serve {places.link}`" in done.stdout
+    assert "say it to each site by another way than the invitation" in done.stdout
+    told = read_invitation(places.link, places.key)
+    assert told.https == HttpsServer(url="https://fl.example.org:8443", key=pin())
+    agreed = places.at("north", "consent", places.link, "--coordinator", places.key, "--yes")
+    assert f"letters go to: https://fl.example.org:8443, whose key is {pin()[:16]}..." in agreed.stdout
+
+    def refused(line, *words):
+        with pytest.raises(InputError, match=line):
+            places.at("bern", "sites", *words)
+
+    serve = ("serve", places.link, "--listen", "localhost:0", "--cert", cert, "--key", key)
+    refused("--listen here: give HOST:PORT", *serve[:3], "here", *serve[4:])
+    refused(r"cert\.pem: is not the key of .*cert\.pem, without a password", *serve[:-1], cert)
+    refused(r"key\.pem: holds no certificate in PEM \(it has none\)", *serve[:5], key, *serve[6:])
+    refused(
+        r"away: holds no certificate in PEM \(No such file", *serve[:5], places.folder / "away", *serve[6:]
+    )
+    text = (places.link / "invitation.toml").read_text()
+    (places.link / "invitation.toml").write_text(text.replace("fl.example.org", "evil.example.org"))
+    refused("is not as 'bern' has signed it", *serve)
+    (places.link / "invitation.toml").write_text(text.replace(":8443", ":99999"))
+    refused(r"https\.url: .*Port out of range", *serve)
+    init = ("init", places.folder / "job.toml", *places.sites(), "--link", places.folder / "other")
+    init += ("--out", places.folder / "out")
+    refused("--server http://x: takes https://HOST or https://HOST:PORT", *init, "--server", "http://x")
+    refused("--cert .*: is for a server; give --server, or leave it out", *init, "--cert", cert)
+    places.at("bern", "sites", *init)
+    refused("its invitation names no server", "serve", places.folder / "other", *serve[2:])
+
+
+def test_a_site_joins_as_a_slurm_job(places):
+    """Whoever may not take part hears it before a job waits in a queue."""
+    places.init()
+    shards = ("--shards", places.folder / "shards", "--dry-run", "--launcher", "srun")
+
+    def submit(*words):
+        return places.at("north", "submit", "--join", places.link, *words)
+
+    with pytest.raises(InputError, match=r"no job of it is in consent\.toml"):
+        submit(*shards)
+    places.at("north", "consent", places.link, "--coordinator", places.key, "--yes")
+    told = submit(*shards, "--time", "30", "--cpus-per-task", "2").stdout
+    run = read_invitation(places.link, places.key).run
+    for line in (
+        "#SBATCH --job-name=join-heart\n",
+        "#SBATCH --time=30\n",
+        f"journal={places.folder}/north/runs/{run}/journal.jsonl\n",
+        f"join {places.link} --shards {places.folder}/shards --device auto --threads 2)\n",
+        "--ntasks=2 --cpus-per-task=2",
+    ):
+        assert line in told, told
+    for words in (("--dry-run",), (*shards, "--force"), (*shards, "--set", "seed=1")):
+        with pytest.raises(
+            InputError, match="--join: takes the folder with the invitation, --shards DIR, and"
+        ):
+            submit(*words)
+    with pytest.raises(InputError, match="--join: takes the folder"):
+        places.at("north", "submit", places.folder / "job.toml", *shards)
+    (places.folder / "shards" / "silo_0000.h5").unlink()
+    with pytest.raises(InputError, match=r"silo_0000\.h5"):
+        submit(*shards)

@@ -17,7 +17,7 @@ from conftest import ROOT, python
 from unit import builders
 
 from mpifl.cli.slurm import cluster, submit
-from mpifl.cli.slurm.batch_script import GOING_ON, is_edited
+from mpifl.cli.slurm.batch_script import GOING_ON, JOINING, is_edited
 from mpifl.cli.slurm.submit import SlurmOptions, submit_job
 from mpifl.common.errors import InputError
 from mpifl.training.loop import train as train_here
@@ -320,11 +320,11 @@ def test_intels_mpirun_is_a_script_that_hands_no_signal_on(tmp_path, monkeypatch
     monkeypatch.delenv("MPIFL_MPIRUN", raising=False)
     wishes = SlurmOptions(nodes=2, launcher="mpirun")
     with pytest.raises(InputError, match=r"hands no signal on; put its mpiexec\.hydra on the PATH"):
-        submit._launcher(wishes, 5, 1)
+        submit.launcher_of(wishes, 5, 1)
     hydra = tmp_path / "mpiexec.hydra"
     hydra.symlink_to("mpirun")
     start = ["env", "I_MPI_HYDRA_BOOTSTRAP=slurm", str(hydra), "-n", "5", "-ppn", "3"]
-    assert submit._launcher(wishes, 5, 1) == start
+    assert submit.launcher_of(wishes, 5, 1) == start
 
 
 def test_the_launcher_of_a_script_is_the_one_that_is_named(tmp_path, monkeypatch):
@@ -338,14 +338,51 @@ def test_the_launcher_of_a_script_is_the_one_that_is_named(tmp_path, monkeypatch
     with pytest.raises(
         InputError, match="no mpirun on the PATH; load your site's MPI, name one by MPIFL_MPIRUN"
     ):
-        submit._launcher(wishes, 5, 1)
+        submit.launcher_of(wishes, 5, 1)
     monkeypatch.setenv("MPIFL_MPIRUN", f"{mpirun} --bind-to core")
     start = [str(mpirun), "--bind-to", "core", "-n", "5", "--map-by", "node"]
-    assert submit._launcher(wishes, 5, 1) == start
+    assert submit.launcher_of(wishes, 5, 1) == start
     (tmp_path / "srun").symlink_to("mpirun")
     monkeypatch.setenv("MPIFL_MPIRUN", f"{tmp_path}/srun --mpi=pmi2")
     start = [f"{tmp_path}/srun", "--mpi=pmi2", "--ntasks=5", "--cpus-per-task=1", "--distribution=cyclic"]
-    assert submit._launcher(SlurmOptions(), 5, 1) == start
+    assert submit.launcher_of(SlurmOptions(), 5, 1) == start
     monkeypatch.setenv("MPIFL_MPIRUN", str(tmp_path / "nothing"))
     with pytest.raises(InputError, match=r"MPIFL_MPIRUN=.*nothing: there is no such program"):
-        submit._launcher(wishes, 5, 1)
+        submit.launcher_of(wishes, 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "said", "counted"),
+    [
+        ("exit 75", 75, "exit code 75, letters answered: 1; queued again\nrequeue 7\n", False),
+        (
+            "echo $line >>journal; exit 9",
+            9,
+            "exit code 9, letters answered: 2; queued again\nrequeue 7\n",
+            True,
+        ),
+        ("exit 9", 9, "exit code 9 without a letter more than 1: not queued again\n", True),
+        ("exit 0", 0, "", False),
+        ("exit 2", 2, "", False),
+        (
+            "trap : USR1; kill -USR1 $PPID; sleep 0.3; exit 75",
+            75,
+            "exit code 75, letters answered: 1; queued again\nrequeue 7\n",
+            False,
+        ),
+    ],
+)
+def test_a_site_that_joins_is_queued_again_while_it_answers_or_waits(tmp_path, does, code, said, counted):
+    line = '\'{"life":"a","event":"answered","n":3}\''
+    (tmp_path / "journal").write_text(f"{line[1:-1]}\n")
+    begin = 'scontrol() { echo "$@"; }\nSLURM_JOB_ID=7 journal=journal starts=starts start=(bash -c)\n'
+    text = f"{begin}join=({shlex.quote(f'line={line}; {does}')})\n{JOINING}"
+    done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=30, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (code, said, "")
+    assert (tmp_path / "starts").exists() is counted
+    text = text.replace(f"join=({shlex.quote(f'line={line}; {does}')})", "join=('exit 9')")
+    (tmp_path / "starts").write_text("after 1\n" * 5 + "after 2\n" * 5)
+    begun = {"PATH": os.environ["PATH"], "SLURM_RESTART_COUNT": "6"}
+    done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, cwd=tmp_path, env=begun)
+    assert done.returncode == 1
+    assert "5 starts without a letter more than" in done.stdout

@@ -21,8 +21,10 @@ from .consenting import (
 from .invitation import (
     FEWEST_DIGITS as FEWEST_DIGITS,
     FILE as FILE,
+    HttpsServer as HttpsServer,
     Invitation as Invitation,
     check_members as check_members,
+    invitation_in as invitation_in,
     read_invitation as read_invitation,
     signed_invitation as signed_invitation,
     write_invitation as write_invitation,
@@ -38,6 +40,7 @@ from .roster import (
     roster_of as roster_of,
 )
 from .run_home import (
+    INBOX as INBOX,
     SESSION_KEY as SESSION_KEY,
     TRAINING as TRAINING,
     RunHome as RunHome,

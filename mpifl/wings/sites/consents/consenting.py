@@ -81,6 +81,11 @@ def shown(invitation: Invitation, consent: ConsentedRun, folder: Path) -> Iterat
     sites_of_run = [f"{one.name} ({', '.join(map(visible, one.silos))})" for one in invitation.site]
     yield f"sites: {', '.join(sites_of_run)}"
     yield f"yours: {', '.join(map(visible, consent.silos))}"
+    if (server := invitation.https) is not None:
+        trusted = (
+            f"whose key is {server.key[:16]}..." if server.key else "whose certificate this system trusts"
+        )
+        yield f"letters go to: {server.url}, {trusted}; this site opens the connections"
     masked = consent.masks == "required"
     if masked:
         least, share = _said(job, "security", "least"), _said(job, "security", "colluding")

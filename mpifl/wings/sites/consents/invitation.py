@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import tomli_w
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from mpifl.common import InputError, tables, write_atomic
 from mpifl.wings.site import Identity, PublicKey, has_signed
@@ -21,6 +22,26 @@ FEWEST_DIGITS = 32
 """Digits of the coordinator's key that a person must give."""
 
 
+def _address(url: str) -> str:
+    """Return an address of a server; raise ValueError for a port that there is not."""
+    if not urlsplit(url).hostname or urlsplit(url).port == 0:
+        raise ValueError("it takes https://HOST or https://HOST:PORT")
+    return url
+
+
+class HttpsServer(Message):
+    """The coordinator's server, to which sites open connections where letters do not lie in a folder.
+
+    Attributes:
+        url: Its address, `https://HOST` or `https://HOST:PORT`.
+        key: The sha256 of the public key of its certificate (`key_of_certificate`); "" for a certificate that
+            the site's system trusts.
+    """
+
+    url: Annotated[str, Field(pattern=r"^https://[A-Za-z0-9.\-\[\]:]{1,200}$"), AfterValidator(_address)]
+    key: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
+
+
 class Invitation(Message):
     """An invitation to one run.
 
@@ -31,6 +52,7 @@ class Invitation(Message):
         run_key: The coordinator's X25519 key of this run, to which sites seal their letters.
         federation: The digest of the federation.
         job: The job as JSON, with all defaults filled in.
+        https: The coordinator's server; None where a folder carries the letters.
         site: The sites, sorted by key, with the silos that each has in this run.
         signature: The coordinator's signature of all this.
     """
@@ -44,6 +66,7 @@ class Invitation(Message):
     federation: Digest
     site: list[Member] = Field(min_length=1, max_length=4096)
     job: Annotated[str, Field(max_length=1 << 23)]
+    https: HttpsServer | None = None
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
 
     @property
@@ -54,11 +77,15 @@ class Invitation(Message):
     @property
     def said(self) -> bytes:
         """The bytes that are signed."""
-        return self.model_dump_json(exclude={"signature"}).encode()
+        return self.model_dump_json(exclude={"signature"}, exclude_none=True).encode()
 
     def member(self, key: str) -> Member | None:
         """Return the site with a key, None if it is not invited."""
         return next((one for one in self.site if one.key == key), None)
+
+    def place(self, link: Path) -> str:
+        """Return where letters lie, for people: the server, or a party's folder of the run."""
+        return str(link) if self.https is None else self.https.url
 
 
 def signed_invitation(unsigned: Invitation, identity: Identity) -> Invitation:
@@ -74,7 +101,9 @@ def write_invitation(folder: Path, invitation: Invitation) -> None:
     """
     path = folder / FILE
     try:
-        write_atomic(path, tomli_w.dumps(invitation.model_dump(), multiline_strings=True).encode())
+        write_atomic(
+            path, tomli_w.dumps(invitation.model_dump(exclude_none=True), multiline_strings=True).encode()
+        )
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
 
@@ -89,10 +118,22 @@ def read_invitation(folder: Path, coordinator: str) -> Invitation:
     Raises:
         InputError: it is not there, is wrong, or is not signed by that key.
     """
-    path, key = folder / FILE, re.sub(r"[\s-]", "", coordinator).lower()
+    key = re.sub(r"[\s-]", "", coordinator).lower()
     if not re.fullmatch(rf"[0-9a-f]{{{FEWEST_DIGITS},64}}", key):
         what = f"takes {FEWEST_DIGITS} to 64 digits 0-9a-f, which the coordinator says to you"
         raise InputError(f"--coordinator {coordinator[:80]}: {what} by a mail or a call")
+    return invitation_in(folder, key)
+
+
+def invitation_in(folder: Path, key: str = "") -> Invitation:
+    """Read an invitation by the coordinator whose key begins with these digits.
+
+    Without digits it may be anybody's: a server of letters opens none, and takes from it only whose they are.
+
+    Raises:
+        InputError: it is not there, is wrong, or is not signed by that key.
+    """
+    path = folder / FILE
     try:
         found = Invitation.model_validate(tables(path))
     except FileNotFoundError:

@@ -13,8 +13,8 @@ from mpifl.common import InputError, lock, read_whole
 from mpifl.wings.site import Exchange, make_once, make_own
 
 KEY_FILE, SESSION_KEY = "run.key", "session.key"
-TRAINING = "training"
-"""The folder of what silos keep."""
+INBOX, TRAINING = "inbox", "training"
+"""The folders of letters that came over HTTPS, and of what silos keep."""
 KEY_BYTES = 32
 
 
@@ -48,6 +48,15 @@ class RunHome:
         folder = self.folder / "outbox" / other[:16]
         for one in (folder.parent, folder):
             make_own(one, str(one))
+        return folder
+
+    def inbox(self) -> Path:
+        """Return the folder of what came over HTTPS; make it if it is missing.
+
+        Raises:
+            InputError: it is not private.
+        """
+        make_own(folder := self.folder / INBOX, str(folder))
         return folder
 
     def key(self, name: str = KEY_FILE) -> Exchange:

@@ -5,6 +5,8 @@ from .letter_format import (
     LetterHeader as LetterHeader,
 )
 from .letter_names import (
+    NAME as NAME,
+    Blocked as Blocked,
     FileMark as FileMark,
     LetterFault as LetterFault,
     LetterLink as LetterLink,
@@ -44,6 +46,7 @@ from .sealed_letter import (
     Post as Post,
     Sealed as Sealed,
     header_of as header_of,
+    most_bytes as most_bytes,
 )
 from .site_journal import (
     Journal as Journal,

@@ -78,10 +78,13 @@ class FolderLink:
                             found[entry.name] = _mark(status)
         return found
 
-    def get(self, name: str, start: int, length: int) -> bytes:
-        """Return bytes of a file of the other side; see `LetterLink.get`."""
+    def get(self, name: str, start: int, length: int, own: bool = False) -> bytes:
+        """Return bytes of a file of the other side, or of an own one; see `LetterLink.get`."""
         try:
-            with self._folder(self._in) as at, os.fdopen(_opened(name, at), "rb") as file:
+            with (
+                self._folder(self._out if own else self._in) as at,
+                os.fdopen(_opened(name, at), "rb") as file,
+            ):
                 file.seek(start)
                 return file.read(length)
         except OSError as error:

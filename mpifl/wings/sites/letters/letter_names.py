@@ -45,13 +45,18 @@ class LetterLink(Protocol):
 
     def names(self, own: bool = False) -> Mapping[str, FileMark]:
         """Return the names and marks of the other side's files, or of the own ones; a mark begins with the
-        size."""
+        size.
+
+        Raises:
+            Blocked: the link does not answer; letters go on when it does.
+        """
 
     def get(self, name: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes of a file of the other side, from `start` on.
 
         Raises:
             NotThere: there is no such file.
+            Blocked: the link does not answer.
         """
 
     def remove(self, name: str) -> None:

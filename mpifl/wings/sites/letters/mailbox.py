@@ -150,7 +150,7 @@ class Mailbox:
         for path in self._outbox.iterdir():
             if (name := letter_of(path.name)) and name.n < before:
                 path.unlink()
-        for file in self._link.names(own=True):
+        for file in self._names(own=True):
             if (name := letter_of(file)) and name.n < before:
                 self._link.remove(file)
 
@@ -165,12 +165,17 @@ class Mailbox:
                 go on with larger numbers.
         """
         self._tend()
-        there = self._link.names()
+        there = self._names()
         found = {name for name in map(letter_of, there) if name and name.kind in kinds and name.n > after}
         for name in sorted(found, key=lambda name: (name.n, name.kind), reverse=True):
             wrong, marks = self._wrong.get(name), _marks(name, there)
             if wrong is None or not wrong.is_as_before(marks):
-                if letter := self._opened(name, there):
+                try:
+                    letter = self._opened(name, there)
+                except Blocked as error:  # the link does not answer: the next look goes on
+                    self._tell(str(error))
+                    return None
+                if letter:
                     return letter
                 wrong = self._wrong[name]
             if wrong.begun:
@@ -206,6 +211,14 @@ class Mailbox:
         except InputError as error:
             self._tell(str(error))
 
+    def _names(self, own: bool = False) -> Mapping[str, FileMark]:
+        """Return what is on the link; nothing, and a line, where it does not answer."""
+        try:
+            return self._link.names(own)
+        except Blocked as error:
+            self._tell(str(error))
+            return {}
+
     def _files(self, name: LetterName) -> list[Path]:
         return [path for path in self._outbox.iterdir() if letter_of(path.name) == name]
 
@@ -218,7 +231,7 @@ class Mailbox:
             self._put[name] = files
             return self._tell(str(error))
         if self._put.get(name) != files:
-            for file in self._link.names(own=True):
+            for file in self._names(own=True):
                 if letter_of(file) == name and file not in files:
                     self._link.remove(file)
         self._put[name] = files

@@ -27,6 +27,7 @@ from mpifl.common import InputError, write_atomic
 from mpifl.wings.site import Exchange, Identity, derived, has_signed, in_pieces
 from mpifl.wings.sites.letters.letter_format import (
     PAD,
+    PIECE,
     LetterContents,
     LetterHeader,
     cut,
@@ -37,7 +38,7 @@ from mpifl.wings.sites.letters.letter_format import (
     spans_of,
     unpadded,
 )
-from mpifl.wings.sites.letters.letter_names import LetterFault, LetterName, NotThere
+from mpifl.wings.sites.letters.letter_names import LetterFault, LetterName, NotThere, letter_of
 from mpifl.wings.sites.letters.letter_records import (
     LAST_NUMBER,
     MOST_OF,
@@ -52,6 +53,14 @@ MOST_HEADER, MOST_LIST = 1 << 16, 2 << 20
 PURPOSE = "letter"
 Get = Callable[[str, int, int], bytes]
 """Returns bytes of a file: (name, start, length)."""
+
+
+def most_bytes(name: str) -> int:
+    """Return how long a file of a letter may be, at most; 0 for other names."""
+    if (letter := letter_of(name)) is None:
+        return 0
+    head = len(MAGIC) + 4 + MOST_HEADER + SIGNATURE
+    return PIECE + TAG if name.endswith(".part") else head + MOST_OF[letter.kind] + MOST_LIST + PAD + TAG
 
 
 @dataclass(frozen=True)
