@@ -89,7 +89,7 @@ def submit_job(
     if wishes.at_once is not None and not wishes.sweep:
         raise InputError(f"--at-once {wishes.at_once}: is for runs of a sweep; give --sweep, or leave it out")
     check_time(wishes.time)
-    _check_memory(wishes.sbatch.get("mem"))
+    check_memory(wishes.sbatch.get("mem"))
     tasks = tasks_left(job_file, overrides, out) if wishes.sweep else [ArrayTask(None, out, overrides)]
     checked = [check_whole(job_file, t.overrides, t.run, True, force, wishes.elsewhere) for t in tasks]
     for note in dict.fromkeys(note for found in checked for note in found.notes):
@@ -151,7 +151,7 @@ def _cpus_per_task(threads: int, wishes: SlurmOptions) -> int:
     return wishes.cpus_per_task or threads
 
 
-def _check_memory(size: object) -> None:
+def check_memory(size: object) -> None:
     """Check that sbatch takes a size of memory."""
     if isinstance(size, str) and not MEMORY.fullmatch(size):
         what = "sbatch takes a whole number with K, M, G or T, or in megabytes, such as 4G"

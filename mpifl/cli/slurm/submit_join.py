@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpifl.cli.slurm.batch_script import JOINING, beside
 from mpifl.cli.slurm.giving_scripts import look_through, submit_script
-from mpifl.cli.slurm.submit import SlurmOptions, check_time, ranks_for, script_of
+from mpifl.cli.slurm.submit import SlurmOptions, check_memory, check_time, ranks_for, script_of
 
 
 def submit_join(
@@ -29,6 +29,7 @@ def submit_join(
         InputError: a wish is wrong, there is no SLURM here, or SLURM refuses.
     """
     check_time(wishes.time)
+    check_memory(wishes.sbatch.get("mem"))
     ranks, cpus = ranks_for(1, silos - 1, wishes), wishes.cpus_per_task or 1
     device = "gpu" if wishes.gpus else "auto"
     words = [sys.executable, "-m", "mpifl", "join", str(link), "--shards", str(shards)]
