@@ -1,8 +1,8 @@
 from . import slurm_options as slurm_options
+from .joining_script import (
+    submit_join as submit_join,
+)
 from .submit import (
     SlurmOptions as SlurmOptions,
     submit_job as submit_job,
-)
-from .submit_join import (
-    submit_join as submit_join,
 )
