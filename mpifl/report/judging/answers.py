@@ -35,8 +35,8 @@ def answered(found: Tensor, y: Any, task: Task, spec: AnySpec) -> dict[str, np.n
 
 
 def scored(columns: Columns, task: Task) -> Columns:
-    """Return the score of each row by the metrics that are means over rows, float64 [m], NaN where it does not
-    count, in place of columns with answers at places; other columns as they are."""
+    """Return the score of each row by the metrics that are means over rows, float64 [m], NaN where it does
+    not count, in place of columns with answers at places; other columns as they are."""
     metrics = {name: one for name, one in task.metrics().items() if getattr(one, "by_example", False)}
     p, y = columns.get(task.answers), columns.get("y")
     if not (metrics and isinstance(p, np.ndarray) and isinstance(y, np.ndarray)):
