@@ -75,6 +75,7 @@ def predict_run(
     rows_of, begun = _rows_of(shards, split), 0
     if masks is not None:
         masks.expect(rows_of.about(np.arange(len(rows_of.order))))
+        masks.take_values(spec.source)
     with table_of(out, data, split) as append, in_order(rows_of, out, append) as take:
         for columns, x in _predicted(model, task, shards, split, job.evaluate.batch_size):
             table = scored(columns, task) if out.suffix in FLAT else columns
@@ -158,6 +159,8 @@ def predict_pieces(
     model = FlatModel(module_of(run, job, spec, last))
     told_model(run, job, last)
     module, size = model.module.eval(), job.evaluate.batch_size
+    if masks is not None:
+        masks.take_values(spec.source)
     with table_of(out, data, None) as append:
         for x, given in pieces:
             _check_shape(run, data, x, spec)
