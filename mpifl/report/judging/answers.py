@@ -89,6 +89,17 @@ def _columns(values: Tensor, kind: str, names: Sequence[str]) -> dict[str, np.nd
     return {f"{kind}_{name}": kept[:, i] for i, name in enumerate(called)}
 
 
+def as_table(out: Path, columns: Columns, task: Task) -> Columns:
+    """Return columns as a file of this name takes them: a table has scores in place of masks.
+
+    Raises:
+        InputError: it takes no such columns.
+    """
+    found = scored(columns, task) if out.suffix in FLAT else columns
+    check_flat(out, found)
+    return found
+
+
 def check_flat(out: Path, columns: Columns) -> None:
     """See that each value of a row is one number or text, if the file is to be a table of such."""
     for name, column in columns.items() if out.suffix in FLAT else ():

@@ -25,10 +25,10 @@ from mpifl.data.shards import (
     texts_of,
 )
 from mpifl.learning.tasks import Task
-from mpifl.report.judging.answers import answered, check_flat, scored, unpadded
+from mpifl.report.judging.answers import answered, as_table, check_flat, unpadded
 from mpifl.report.judging.given_shards import PredictedShards, check_fit, shards_at, spec_of
 from mpifl.report.judging.mask_files import MaskFiles
-from mpifl.report.judging.prediction_tables import FLAT, Append, Columns, check_ending, written
+from mpifl.report.judging.prediction_tables import Append, Columns, check_ending, written
 from mpifl.report.judging.row_order import RowOrder, SplitRows, in_order
 from mpifl.report.judging.trained import Which, module_of, read_job_of, told_model
 from mpifl.run.job import Job
@@ -48,8 +48,6 @@ def predict_run(
     masks: MaskFiles | None = None,
 ) -> None:
     """Write a table with a row for each example of some shards: what the model of a run says of it.
-
-    Of images with masks, `.parquet` and `.csv` have the scores of each image; `.npz` has the masks.
 
     Args:
         run: The run folder.
@@ -78,9 +76,7 @@ def predict_run(
         masks.take_values(spec.source)
     with table_of(out, data, split) as append, in_order(rows_of, out, append) as take:
         for columns, x in _predicted(model, task, shards, split, job.evaluate.batch_size):
-            table = scored(columns, task) if out.suffix in FLAT else columns
-            check_flat(out, table)
-            take(table)
+            take(as_table(out, columns, task))
             if masks is not None:
                 about = rows_of.about(np.arange(begun, begun := begun + rows(x)))
                 true = columns.get("y")
@@ -159,8 +155,6 @@ def predict_pieces(
     model = FlatModel(module_of(run, job, spec, last))
     told_model(run, job, last)
     module, size = model.module.eval(), job.evaluate.batch_size
-    if masks is not None:
-        masks.take_values(spec.source)
     with table_of(out, data, None) as append:
         for x, given in pieces:
             _check_shape(run, data, x, spec)
