@@ -6,6 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+import tomli_w
+import tomllib
+from unit.builders import write_folder
+
+from mpifl.run.job import Job, read_job
+from mpifl.training.beforehand import plan_wings, validate_job
+from mpifl.wings import wings_of
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -125,3 +132,32 @@ def test_slurm_is_asked_for_nodes_of_one_kind_where_bits_matter() -> None:
     assert len(scripts) > 1
     for path in [ROOT / "docs/howto/slurm.md", *scripts]:
         assert "--constraint" in path.read_text(), path
+
+
+JOB_KEYS = {field.alias or name for name, field in Job.model_fields.items()}
+PLAIN_JOB = {"name": "toy", "shards": "shards", "rounds": 2, "device": "cpu", "model": {"name": "logreg"}}
+
+
+def job_tables(path: Path) -> list[dict]:
+    """Return the blocks of a page that are tables of a job, but for those with code of the reader's own."""
+    blocks = re.findall(r"^```toml\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+    found = [tomllib.loads(block) for block in blocks]
+    return [one for one in found if one and one.keys() <= JOB_KEYS and not re.search(r"\w:\w", str(one))]
+
+
+PAGES_OF_JOBS = [path for path in DOCUMENTS if {"howto", "explanation"} & {*path.parts} and job_tables(path)]
+
+
+@pytest.mark.parametrize("path", PAGES_OF_JOBS, ids=lambda path: path.stem)
+def test_what_a_page_shows_of_a_job_is_taken_as_copied(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "shards", range(30, 50), test=20, silos_test=9, valid=9)
+    for tables in job_tables(path):
+        job_file = tmp_path / "job.toml"
+        job_file.write_text(tomli_w.dumps(PLAIN_JOB | tables))
+        job = read_job(job_file)
+        if "model" not in tables:  # others are of images, texts or tables
+            plan_wings(job, validate_job(job, str(job_file), wings_of), str(job_file), wings_of(job))

@@ -4,7 +4,7 @@ in memory or read when they are needed, and where they came from."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,6 +64,8 @@ class Dataset:
         ids_asked: Whether the source's own description asks for ids in shards.
         encoding: How examples became numbers, as `encoding` of `source` has it; None where nothing says it.
         scaling: What standardises `x`, if something is to, when it has been fitted.
+        by_own: Columns whose numbers depend on what else these rows hold, and what the spec could say of
+            each instead.
     """
 
     where: str
@@ -91,6 +93,7 @@ class Dataset:
     ids_asked: bool = False
     encoding: dict[str, Any] | None = None
     scaling: Scaling | None = None
+    by_own: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def told(self) -> dict[str, Any]:

@@ -107,6 +107,10 @@ def _unscaled(data: Dataset) -> Dataset:
     if data.scaling is not None:
         what = f"{data.where}: standardised by its own rows, so that sites differ"
         raise InputError(f"{what}; tables share statistics (data-prep statistics), standardise arrays before")
+    if data.by_own:
+        name, say = next(iter(data.by_own.items()))
+        what = f"{data.where}: column {name} would become numbers by this site's rows, and sites differ"
+        raise InputError(f"{what}; say in the spec {say}")
     return data
 
 

@@ -20,6 +20,7 @@ from data_prep.tables import (
     TableSpec,
     check_label,
     kind_of,
+    learned_of_rows,
     ordered,
     read_spec,
     spec_beside,
@@ -145,6 +146,7 @@ def table_dataset(
         ids_asked=spec.id is not None,
         encoding=None if scaling else encoder.record,
         scaling=scaling,
+        by_own=learned_of_rows(spec),
     )
 
 

@@ -33,7 +33,7 @@ from .pooled_tables import (
 )
 from .site_specs import number_columns as number_columns
 from .spec import TableSpec as TableSpec, read_spec as read_spec
-from .surveying import is_needed as is_needed, survey as survey
+from .surveying import is_needed as is_needed, learned_of_rows as learned_of_rows, survey as survey
 from .table_column import Column as Column, Spelled as Spelled
 from .unlabelled import UnlabelledTable as UnlabelledTable
 from .values import (

@@ -68,13 +68,23 @@ def _added(path: Path, moments: Moments, columns: dict[str, np.ndarray]) -> Mome
 
 def is_needed(spec: TableSpec) -> bool:
     """Whether a spec leaves anything to the table."""
-    columns = spec.features.values()
-    open_levels = any(column.kind == "categorical" and not column.levels for column in columns)
-    open_means = any(
-        column.mean is None and (column.missing == "mean" or column.deviation) for column in columns
-    )
-    own = spec.standardise == "own" or (spec.standardise == "none" and open_means)
-    return open_levels or own or spec.open_classes
+    open_levels = any(column.kind == "categorical" and not column.levels for column in spec.features.values())
+    return open_levels or spec.standardise == "own" or bool(learned_of_rows(spec)) or spec.open_classes
+
+
+def learned_of_rows(spec: TableSpec) -> dict[str, str]:
+    """Return the columns whose numbers depend on what else a table holds, though their names do not, and what
+    the spec could say of each instead."""
+    own, none = spec.standardise == "own", spec.standardise == "none"
+    found = {}
+    for name, column in spec.features.items():
+        if not column.counted and column.encoding == "ordinal" and not column.levels:
+            found[name] = "its levels in their order"
+        elif own and column.counted and (column.mean is None or column.deviation is None):
+            found[name] = 'standardise = ["FILE", ...], the files of data-prep statistics of all sites'
+        elif none and column.mean is None and (column.missing == "mean" or column.deviation):
+            found[name] = "its mean over all sites, as mean = 5.2; data-prep statistics has sums and counts"
+    return found
 
 
 def numbers(piece: Piece, name: str, column: Column) -> np.ndarray:

@@ -166,6 +166,7 @@ def test_sites_tell_it_and_it_is_added_up(tmp_path, capsys):
     spec = spec.replace('constant = "I"', 'constant = "I", levels = ["I", "II"]').replace(
         'silo = "ward"\n', ""
     )
+    spec = spec.replace('missing = "mean"', 'missing = "mean", mean = 40')
     path = written(tmp_path, "csv", spec=spec)
     assert command("spec", tmp_path / "spec.json", "--table", path.with_suffix(".toml")) == 0
     for silo in (0, 1):

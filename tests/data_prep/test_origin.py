@@ -161,7 +161,8 @@ def test_sequences_are_told_by_the_text_that_they_are_of(tmp_path):
 def test_a_site_that_encodes_otherwise_than_agreed_is_told_and_says_no_statistics(tmp_path, table, capsys):
     table.with_suffix(".toml").write_text(SPEC.format('classes = ["0", "1"]'))
     assert command("spec", tmp_path / "agreed.json", "--table", table.with_suffix(".toml")) == 0
-    table.with_suffix(".toml").write_text(SPEC.format('standardise = "own"\nclasses = ["0", "1"]'))
+    other = SPEC.replace('"drop"', '"drop", mean = 20, deviation = 10')
+    table.with_suffix(".toml").write_text(other.format('standardise = "own"\nclasses = ["0", "1"]'))
     words = "import", "csv", "--data", table, "--spec", tmp_path / "agreed.json", "--silo", 0
     assert command(*words, "--out", tmp_path / "site") == 0
     assert (

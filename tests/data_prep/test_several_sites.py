@@ -66,6 +66,38 @@ def test_the_bits_are_those_of_the_commands_one_by_one(clinics: Path) -> None:
     run("check", "joined")
 
 
+@pytest.mark.parametrize("standardise", ["none", "own"])
+@pytest.mark.parametrize(
+    ("pressure", "smoker"),
+    [("mean", "drop"), ("drop", "level"), ("constant", "constant"), ("mean", "ordinal")],
+)
+def test_a_site_alone_makes_the_same_shard_or_none(
+    clinics: Path, standardise: str, pressure: str, smoker: str
+) -> None:
+    filled = f'missing = "{pressure}"' + (", constant = 1" if pressure == "constant" else "")
+    way = 'encoding = "ordinal"' if smoker == "ordinal" else f'missing = "{smoker}"'
+    way += ', constant = "no"' if smoker == "constant" else ""
+    spec = Path("columns.toml")
+    spec.write_text(
+        f'label = "ill"\nmissing = [""]\nstandardise = "{standardise}"\n[features]\n'
+        f'pressure = {{ kind = "numeric", {filled} }}\nsmoker = {{ kind = "categorical", {way} }}\n'
+    )
+    run("sites", clinics, "--spec", spec, "--out", "joined", "--test", "0.25")
+    open_ones = [name for name, one in {"pressure": pressure, "smoker": smoker}.items()
+                 if one in ("mean", "ordinal") or (name, standardise) == ("pressure", "own")]  # fmt: skip
+    for number, name in enumerate(CLINICS):
+        words = ["import", "csv", "--data", clinics / f"{name}.csv", "--spec", "joined/agreed/agreed.json"]
+        words += ["--silo", number, "--name", name, "--test", "0.25", "--out", "single"]
+        agreed = f"spec=joined/agreed/{name}.toml"
+        if open_ones:
+            line = f"column {open_ones[0]} would become numbers by this site's rows"
+            with pytest.raises(InputError, match=line):
+                run(*words, "--option", "spec=columns.toml")
+        run(*words, "--option", agreed if open_ones else "spec=columns.toml")
+        shard = f"silo_000{number}.h5"
+        assert Path("joined", shard).read_bytes() == Path("single", shard).read_bytes()
+
+
 def test_what_a_spec_leaves_to_the_table_is_of_all_sites(clinics: Path) -> None:
     for name in CLINICS:  # each clinic has a ward that no other has, and one of them no smoker at all
         lines = (clinics / f"{name}.csv").read_text().splitlines()

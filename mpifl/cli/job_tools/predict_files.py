@@ -54,6 +54,8 @@ class Predicting:
         for line in told:
             print(one_line(line), file=sys.stderr)
         job, spec = learned_from(self.run, self.trusted)
+        if self.masks is not None:
+            self.masks.take_values(spec.source)
         predict_pieces(self.run, job, spec, pieces, self.out, data, last=self.last, masks=self.masks)
 
 

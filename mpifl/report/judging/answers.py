@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mpifl.common import InputError
 from mpifl.data import Ragged, Targets
 from mpifl.data.shards import AnySpec, Split, by_path
+from mpifl.learning.metrics import computed
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.prediction_tables import FLAT, Columns
 
@@ -29,6 +32,22 @@ def answered(found: Tensor, y: Any, task: Task, spec: AnySpec) -> dict[str, np.n
     classes = list(spec.class_names or map(str, range(spec.classes or 0)))
     yes = spec.classes == 2 and columns.shape[1] == 1 and task.answers == "p"
     return targets | _columns(columns, task.answers, classes[1:] if yes else names or classes)
+
+
+def scored(columns: Columns, task: Task) -> Columns:
+    """Return the score of each row by the metrics that are means over rows, float64 [m], NaN where it does
+    not count, in place of columns with answers at places; other columns as they are."""
+    metrics = {name: one for name, one in task.metrics().items() if getattr(one, "by_example", False)}
+    p, y = columns.get(task.answers), columns.get("y")
+    if not (metrics and isinstance(p, np.ndarray) and isinstance(y, np.ndarray)):
+        return columns
+    found = {name: np.zeros(len(y)) for name in metrics}
+    for row in range(len(y)):
+        answer, target = (torch.from_numpy(one[row : row + 1]) for one in (p, y))
+        for name, empty in metrics.items():
+            (metric := copy.deepcopy(empty)).update(answer, target.long())
+            found[name][row] = computed(metric)
+    return found
 
 
 def unpadded(columns: dict[str, Any], examples: Split) -> Columns:
@@ -68,6 +87,17 @@ def _columns(values: Tensor, kind: str, names: Sequence[str]) -> dict[str, np.nd
     called = names if len(set(names)) == count == len(names) else [str(i) for i in range(count)]
     kept = (values.float() if values.is_floating_point() else values).cpu().numpy()
     return {f"{kind}_{name}": kept[:, i] for i, name in enumerate(called)}
+
+
+def as_table(out: Path, columns: Columns, task: Task) -> Columns:
+    """Return columns as a file of this name takes them: a table has scores in place of masks.
+
+    Raises:
+        InputError: it takes no such columns.
+    """
+    found = scored(columns, task) if out.suffix in FLAT else columns
+    check_flat(out, found)
+    return found
 
 
 def check_flat(out: Path, columns: Columns) -> None:

@@ -37,7 +37,7 @@ def outline(mask: np.ndarray) -> np.ndarray:
 
 
 class MaskFiles:
-    """A folder of predicted masks: each pixel is the number of its likeliest class, shown in its colour.
+    """A folder of predicted masks: each pixel is its likeliest class, shown in the colour of that.
 
     Args:
         folder: The folder; it must be empty, or not be there yet.
@@ -46,6 +46,7 @@ class MaskFiles:
 
     Attributes:
         count: How many masks were written.
+        values: What stands for each class in a mask, uint8 [256]; by default its number.
         originals: Returns the image of a row at its own size, [channels, height, width], where the model saw
             another; masks then have that size.
 
@@ -64,11 +65,24 @@ class MaskFiles:
         self._image: Any = Image
         self._folder, self._over, self._named, self.count = folder, over, Counter[str](), 0
         self._colours, self._expected = palette(), Counter[str]()
+        self.values = np.arange(256, dtype=np.uint8)
         self.originals: Callable[[int], np.ndarray] | None = None
 
     def expect(self, about: Columns) -> None:
         """Take what all rows of shards are, as in `write`: names that several would have get row numbers."""
         self._expected = Counter(map(self._name, _rows(about)))
+
+    def take_values(self, source: Mapping[str, Any]) -> None:
+        """Write classes by the pixel values that the option `values` of a shard folder's `source` gave them,
+        the last one of several."""
+        options = source.get("options")
+        given = [str(one) for one in options] if isinstance(options, list) else []
+        said = [one.removeprefix("values=") for one in given if one.startswith("values=")]
+        words = [one.split("/")[-1].strip() for one in "".join(said[-1:]).split(",")]
+        if all(word.isdecimal() and int(word) < 256 for word in words) and len({*words}) == len(words):
+            values = [int(word) for word in words]
+            rest = [number for number in range(256) if number not in values]
+            self.values = np.array([*values, *rest], np.uint8)
 
     def write(
         self, about: Columns, p: np.ndarray, x: Tensor | dict[str, Tensor], y: np.ndarray | None = None
@@ -100,12 +114,14 @@ class MaskFiles:
 
     def _write_one(self, path: Path, mask: np.ndarray, image: np.ndarray, truth: np.ndarray | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        made = self._image.fromarray(mask).resize(image.shape[:0:-1], self._image.Resampling.NEAREST)
-        made.putpalette(self._colours.tobytes())
+        sized = self._image.fromarray(mask).resize(image.shape[:0:-1], self._image.Resampling.NEAREST)
+        made, colours = self._image.fromarray(self.values[np.asarray(sized)]), np.zeros_like(self._colours)
+        colours[self.values] = self._colours
+        made.putpalette(colours.tobytes())
         made.save(path)
         self.count += 1
         if self._over:
-            laid = self._laid(np.asarray(made), image)
+            laid = self._laid(np.asarray(sized), image)
             if truth is not None:
                 edge = outline(truth)
                 laid[edge] = 255 - self._colours[truth[edge] % 256]  # else one colour would say both

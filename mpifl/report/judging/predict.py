@@ -25,7 +25,7 @@ from mpifl.data.shards import (
     texts_of,
 )
 from mpifl.learning.tasks import Task
-from mpifl.report.judging.answers import answered, check_flat, unpadded
+from mpifl.report.judging.answers import answered, as_table, check_flat, unpadded
 from mpifl.report.judging.given_shards import PredictedShards, check_fit, shards_at, spec_of
 from mpifl.report.judging.mask_files import MaskFiles
 from mpifl.report.judging.prediction_tables import Append, Columns, check_ending, written
@@ -73,10 +73,10 @@ def predict_run(
     rows_of, begun = _rows_of(shards, split), 0
     if masks is not None:
         masks.expect(rows_of.about(np.arange(len(rows_of.order))))
+        masks.take_values(spec.source)
     with table_of(out, data, split) as append, in_order(rows_of, out, append) as take:
         for columns, x in _predicted(model, task, shards, split, job.evaluate.batch_size):
-            check_flat(out, columns)
-            take(columns)
+            take(as_table(out, columns, task))
             if masks is not None:
                 about = rows_of.about(np.arange(begun, begun := begun + rows(x)))
                 true = columns.get("y")

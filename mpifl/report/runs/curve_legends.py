@@ -10,6 +10,7 @@ from mpifl.common import InputError, Names, one_line
 from mpifl.report.runs.kept_job import trains_alone
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
+from mpifl.silo.steps import LOCAL
 
 MOST_KEYS, MOST_NAMED = 4, 6
 """Settings that tell runs apart, of more runs are called by their folders; and settings that a name has, of
@@ -50,7 +51,7 @@ def legends(found: Sequence[Group]) -> list[str]:
     other = any(
         trains_alone(group.runs[0].job) or any(_lacks(group.runs[0], key) for key in keys) for group in found
     )
-    if other and keys and ALGORITHM not in keys:
+    if (other or ALGORITHM in offered) and keys and ALGORITHM not in keys:
         keys = [ALGORITHM, *keys]
     names = [said(group.runs[0], keys) if keys else NAMES[group.name] for group in found]
     names = [
@@ -113,8 +114,11 @@ def alone(run: Summary, keys: Sequence[str]) -> str:
 
 
 def _lacks(run: Summary, key: str) -> bool:
-    """Return whether a key is of the algorithm, and that of this run has no such key."""
-    return key.startswith("algorithm.") and settings(run.job).get(key) is None
+    """Return whether a key makes no difference to the algorithm of a run, or that has no such key."""
+    job, (table, _, name) = settings(run.job), key.rpartition(".")
+    if table == "local":
+        return LOCAL.cells.get(str(job.get(ALGORITHM)), {}).get(name, "+").startswith(("-", "."))
+    return table == "algorithm" and job.get(key) is None
 
 
 def short(key: str, keys: Sequence[str]) -> str:

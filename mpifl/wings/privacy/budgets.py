@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from mpifl.wings.privacy.accountant import Steps, affordable
+from mpifl.wings.privacy.accountant import Steps, affordable, epsilon_of
 
 Limit = tuple[float, float]
 """(epsilon, delta)."""
@@ -32,17 +32,23 @@ class Budgets:
 
     def binding(self, spent: Iterable[Steps], more: Steps) -> str:
         """Return the budget that allows the fewest of the steps `more` after `spent`, as text."""
-        before = list(spent)
+        fewest = self._binding(list(spent), more)
+        return _told(self._limits[fewest], self._owners[fewest])
+
+    def _binding(self, before: Sequence[Steps], more: Steps) -> int:
         allowed = [
             affordable(before, more, delta, epsilon, self._accountant) for epsilon, delta in self._limits
         ]
-        fewest = allowed.index(min(allowed))
-        return _told(self._limits[fewest], self._owners[fewest])
+        return allowed.index(min(allowed))
 
     def refusal(self, spent: Iterable[Steps], more: Steps) -> str:
-        """Return why steps that do not fit after `spent` are refused."""
+        """Return why steps that do not fit after `spent` are refused, with the epsilon that is left."""
         before = list(spent)
-        found = f"{self.binding(before, more)} allows {self.room(before, more)} of {more.count} more steps"
+        at = self._binding(before, more)
+        epsilon, delta = self._limits[at]
+        left = max(epsilon - epsilon_of(before, delta, self._accountant), 0.0)
+        found = f"{_told(self._limits[at], self._owners[at])} has {left:.3g} left"
+        found += f", which allows {self.room(before, more)} of {more.count} more steps"
         return f"its privacy budget is spent: with what the site's ledger has, {found}"
 
     def room(self, spent: Iterable[Steps], more: Steps) -> int | None:

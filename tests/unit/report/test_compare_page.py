@@ -92,6 +92,12 @@ def test_runs_are_called_by_all_settings_in_which_they_differ(tmp_path):
     own = [make_run(tmp_path / f"d{n}", 0.5, algorithm={"name": "ditto", "lambda": n}) for n in (0.0, 1.0)]
     assert legends(groups([read_run(run) for run in [few[0], *own]])) == [
         "fedavg", "each silo alone", "ditto, lambda 1"]  # fmt: skip
+    sums = make_run(tmp_path / "e", 0.5, algorithm={"name": "newton"}, local={"batch_size": 10})
+    batches = make_run(tmp_path / "f", 0.5, local={"batch_size": 16})
+    assert legends(groups([read_run(run) for run in [sums, batches]])) == ["newton", "fedavg, batch_size 16"]
+    many = {"lr": 0.5, "epochs": 2, "momentum": 0.5, "drop_last": True, "weight_decay": 0.5}
+    changed = make_run(tmp_path / "g", 0.5, algorithm=other, local=many, rounds=16)
+    assert legends(groups([read_run(run) for run in [few[0], changed]]))[1].startswith("fedprox")
     same = [make_run(tmp_path / name, 0.5, seed=3) for name in ("c", "d")]
     assert legends(groups([read_run(run) for run in same])) == ["c", "d"]
     long = [make_run(tmp_path / f"{'x' * 50}{end}", 0.5, seed=3) for end in "yz"]

@@ -130,11 +130,12 @@ def test_masks_of_resized_images_have_the_images_sizes_and_no_name_is_repeated(t
     for name, (width, height) in sizes.items():
         for part, pixels in (
             ("in", DRAW.integers(0, 256, (height, width))),
-            ("masks", np.eye(height, width)),
+            ("masks", 255 * np.eye(height, width)),
         ):
             (tmp_path / part / name).parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / part / f"{name}.png")
     cutting = "--masks", tmp_path / "masks", "--silo", "parent", "--size", "8x8", "--keep", "id"
+    cutting = *cutting, "--option", "values=0,255"
     data = ("partition", "images", "--data", tmp_path / "in", "--out", tmp_path / "shards")
     command(*data, "--scheme", "natural", *cutting)
     run = trained(tmp_path, model={"name": "unet", "width": 2, "depth": 1}, task={"name": "segmentation"})
@@ -153,7 +154,7 @@ def test_masks_of_resized_images_have_the_images_sizes_and_no_name_is_repeated(t
     big = np.load(tmp_path / "n.npz")["p"][0].argmax(0).astype(np.uint8)
     big = Image.fromarray(big).resize(sizes["north/a"], Image.Resampling.NEAREST)
     mask = np.asarray(Image.open(tmp_path / "n/north/a.png"))
-    assert np.array_equal(mask, np.asarray(big))
+    assert np.array_equal(mask, 255 * np.asarray(big)), "in the values of the given masks"
     over, scan = (
         np.asarray(Image.open(tmp_path / one)) for one in ("n/north/a.overlay.png", "in/north/a.png")
     )

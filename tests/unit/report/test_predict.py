@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from mpifl.data.shards.federation_spec import FederationSpec, read_federation, v
 from mpifl.data.shards.shards import open_shard
 from mpifl.data.targets import Targets
 from mpifl.report.judging import prediction_tables
+from mpifl.report.judging.answers import check_flat
 from mpifl.report.judging.predict import predict_run
 from mpifl.run.job import read_job
 from mpifl.training.loop import train
@@ -200,14 +202,23 @@ def test_columns_are_named_after_classes_labels_and_values(run_of_kind, kind, tm
         np.testing.assert_allclose(found["p"].sum(1), 1, rtol=1e-6)
 
 
-def test_what_is_no_table_goes_into_an_archive_alone(run_of_kind, tmp_path):
+def test_a_table_has_the_scores_of_images_whose_masks_go_into_an_archive_alone(run_of_kind, tmp_path):
     run = run_of_kind("segmentation")
+    trusted = [f"{__name__}:places"]
+    whole = predicted(run, tmp_path / "a.npz", trusted=trusted)
     for ending in ("csv", "parquet"):
-        with pytest.raises(
-            InputError, match=r"'y' has shape \[5, 2\] in each row, which no table takes; .*npz"
-        ):
-            predicted(run, tmp_path / f"a.{ending}", trusted=[f"{__name__}:places"])
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith((".a", "a"))]
+        found = predicted(run, tmp_path / f"a.{ending}", trusted=trusted)
+        assert list(found) == ["silo", "split", "place", "dice"]
+        for dice, y, p in zip(found["dice"], whole["y"], whole["p"], strict=True):
+            answers, classes = p.argmax(0), {*y[y > 0].tolist()}
+            each = [
+                2 * ((y == k) & (answers == k)).sum() / ((y == k).sum() + (answers == k).sum())
+                for k in classes
+            ]
+            assert float(dice) == pytest.approx(np.mean(each)) if each else np.isnan(float(dice))
+    said = r"--out b.csv: 'p' has shape \[3, 5, 2\] in each row, which no table takes; .*npz"
+    with pytest.raises(InputError, match=said):  # as of new images without masks
+        check_flat(Path("b.csv"), {"p": whole["p"]})
 
 
 def test_files_that_cannot_be_written_are_one_line(tmp_path, monkeypatch):

@@ -177,6 +177,10 @@ WRONG = {
         LEAST + "[cohort]\nfraction = 1.5\nquorum = 0\n",
         "[cohort] fraction = 1.5: should be less than or equal to 1 (and 1 more)",
     ),
+    "one number for two": (
+        LEAST + "[data]\nzoom = 0.1\n",
+        "[data] zoom = 0.1: it must be the least and the largest factor, as [0.9, 1.1]",
+    ),
     "union": (
         LEAST + "[local]\nbatch_size = 2.5\n",
         "batch_size = 2.5: should be a valid integer or should be 'full'",

@@ -285,7 +285,7 @@ def test_a_budget_ends_what_a_site_answers(tmp_path):
     assert left == [2, 1, 0]
     with pytest.raises(
         InputError,
-        match=r"its privacy budget is spent: .* epsilon 4.3772 at delta 1e-05 allows 10 of 30 more",
+        match=r"its privacy budget is spent: .* 4.3772 at delta 1e-05 has 0.259 left, which allows 10 of 30",
     ):
         answered(private(None, guarded=guarded, round=3), None, whole)
     for round in range(3):  # what was answered is answered again, with the figures of that time

@@ -63,6 +63,14 @@ class Data(_Table):
         keys = ("rotation", "zoom", "shift", "brightness", "contrast")
         return {key: value for key in keys if (value := getattr(self, key)) != getattr(plain, key)}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _zoom_of_two(cls, given: Any) -> Any:
+        zoom = given.get("zoom", [1, 1]) if isinstance(given, dict) else [1, 1]
+        if not isinstance(zoom, list) or len(zoom) != 2:
+            raise ValueError(f"zoom = {zoom}: it must be the least and the largest factor, as [0.9, 1.1]")
+        return given
+
     @model_validator(mode="after")
     def _zoom_in_order(self) -> Data:
         if self.zoom[0] > self.zoom[1]:
