@@ -219,7 +219,10 @@ def test_a_sites_own_budget_ends_a_run_with_its_model(start, capsys, more):
     line = "silo 0: its privacy budget allows 2 of 4 rounds, by the site's epsilon "
     assert said.count(line) == 1, "one line for a rank"
     assert "; the run ends when a budget does, with its model written" in said
-    assert "stopped early, after round 2 of 4: another round would pass a privacy budget; round " in said
+    # noise decides whether accuracy moves
+    assert re.search(
+        "after round 2 of 4: another round would pass a privacy budget; (round|accuracy never)", said
+    )
     spent = [one for entry in SiteFolder(start.site).entries("", "") for one in entry.steps]
     assert len(spent) == 4, "no silo paid for a round that was lost"
     assert epsilon_of(spent[:2], 0.001) <= budget
@@ -247,8 +250,10 @@ def test_a_budget_that_another_run_spends_meanwhile_ends_a_run_with_its_model(st
     assert [record["round"] for record in records(run)] == [1, 2]
     last = records(run)[-1]
     assert last["budget_left"] == 0
-    assert last["model_round"] == last["best_round"] == round_of(run / "model.safetensors")
-    assert round_of(run / "last.safetensors") == 2
+    kept = last.get("model_round", 2)  # none is best where noise left accuracy as it was
+    assert kept == round_of(run / "model.safetensors")
+    assert "model_round" not in last or last["best_round"] == kept
+    assert round_of(run / ("last.safetensors" if "model_round" in last else "model.safetensors")) == 2
     assert read_run(run).finished
     why = "round 3 was lost: 1 of 2 silos answered (silo 1: privacy budget is spent)"
     assert f"{why}\nstopped early, after round 2 of 4: another round would pass" in capsys.readouterr().err
