@@ -55,6 +55,7 @@ def sweep_command(
     what: str,
     number: int | None,
     retry: bool = False,
+    settings: Sequence[str] = (),
 ) -> int:
     """Carry out `mpifl sweep` and return its exit code.
 
@@ -66,11 +67,14 @@ def sweep_command(
         what: `run`, `list` or `dry-run`.
         number: The number of the only task, or None for all.
         retry: Also continue runs that were lost.
+        settings: Keys whose values go together.
 
     Raises:
         InputError: an argument is wrong.
     """
-    tasks = grid(job, given, out or Path("runs") / f"{job.stem}-sweep")
+    if not given and not settings:
+        raise InputError("sweep: nothing is varied; give --set, for instance --set local.lr=0.03,0.1")
+    tasks = grid(job, given, out or Path("runs") / f"{job.stem}-sweep", settings)
     if number is not None:
         if not 0 <= number < len(tasks):
             raise InputError(f"--task {number}: there are the tasks 0 to {len(tasks) - 1}")
