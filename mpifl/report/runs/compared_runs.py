@@ -264,7 +264,7 @@ def to_target(summary: Summary, figures: dict[str, float | None]) -> str:
         return "-"
     held_out = f", on {HELD_OUT}" if summary.judged_by != summary.metric.test else ""
     if figures["rounds_to_target"] is None:
-        return f"not reached in {summary.rounds} rounds{held_out}"
+        return f"not reached in {summary.rounds} round{'s' * (summary.rounds > 1)}{held_out}"
     told = [column for column in TO_TARGET if column.figure in figures]
     return ", ".join(column.show(figures[column.figure]) for column in told) + held_out
 

@@ -491,6 +491,9 @@ def test_a_virtual_clock_is_told_of_runs_that_have_one(tmp_path, capsys):
     assert curve(groups([read_run(runs[0])])[0], "test_accuracy").at[3].tolist() == [2.5, 7.5, 10]
     compare_runs(runs[2:], None, Output(page=tmp_path / "c.html"))
     assert "virtual seconds" not in (tmp_path / "c.html").read_text()
+    capsys.readouterr()
+    compare_runs([make_run(tmp_path / "c", RECORDS[:1])], 0.9)
+    assert table_of(capsys.readouterr().out)[1][-1] == "not reached in 1 round"
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
