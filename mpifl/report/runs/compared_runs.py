@@ -29,7 +29,7 @@ from mpifl.report.runs.compared_columns import (
     whose,
 )
 from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
-from mpifl.report.runs.curve_legends import with_names
+from mpifl.report.runs.curve_legends import legends, with_names, without_seeds
 from mpifl.report.runs.held_against import named, table_against, words_against
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
@@ -110,7 +110,12 @@ def _tables(
     console: Console, summaries: Sequence[Summary], target: float | None, against: str | None
 ) -> list[Standing]:
     """Print the tables of runs, of seeds, of settings and of tests; return the settings."""
-    together = [group for group in groups(summaries) if len(group.runs) > 1]
+    every = groups(summaries)
+    named_alike = [
+        replace(group, name=without_seeds(name, group))
+        for name, group in zip(legends(every), every, strict=True)
+    ]
+    together = [group for group in named_alike if len(group.runs) > 1]
     _print(console, summaries, lambda columns: table(summaries, target, columns))
     if together:
         _print(console, summaries, lambda columns: table_over_seeds(together, target, columns))

@@ -158,7 +158,7 @@ def sweep(*words):
 def test_a_sweep_runs_what_is_not_done_and_compares(job, tmp_path, capfd):
     words = [job, "--set", "local.lr=0.1,0.2", "--set", "seed=1,2", "--out", "sw"]
     assert sweep(*words, "--task", 3) == 0
-    assert [path.name for path in (tmp_path / "sw").iterdir() if path.is_dir()] == ["local.lr=0.2,seed=2"]
+    assert [path.name for path in (tmp_path / "sw").iterdir()] == ["local.lr=0.2,seed=2"], "and no page"
     before = (tmp_path / "sw" / "local.lr=0.2,seed=2" / "metrics.jsonl").read_bytes()
     capfd.readouterr()
     assert sweep(*words, "--list") == 0
@@ -174,9 +174,15 @@ def test_a_sweep_runs_what_is_not_done_and_compares(job, tmp_path, capfd):
     assert (tmp_path / "sw" / "local.lr=0.2,seed=2" / "metrics.jsonl").read_bytes() == before
     assert "mean ± deviation over seeds" in printed
     assert "local.lr = 0.2" in printed
+    means = [line.split("│")[1].strip() for line in printed.splitlines() if " ± " in line and "│" in line]
+    assert {*means} == {"lr 0.1", "lr 0.2"}, "one name in all tables"
     assert printed.count("Figures: accuracy on the server's test set") == 1
     assert sweep(*words, "--list") == 0
     assert {line.split("\t")[1] for line in capfd.readouterr().out.splitlines()} == {"done"}
+    (tmp_path / "sw" / "sweep.html").unlink()
+    assert sweep(*words, "--task", 0) == 0
+    assert "4 runs" in (tmp_path / "sw" / "sweep.html").read_text(), "by the last task of an array"
+    capfd.readouterr()
     assert sweep(*words, "--set", "rounds=3", "--list") == 0  # more rounds are a run to continue with
     assert {line.split("\t")[1] for line in capfd.readouterr().out.splitlines()} == {"cut"}
     assert sweep(*words, "--set", "threads=2", "--list") == 2
