@@ -26,6 +26,7 @@ from mpifl.report.runs.compared_columns import (
     columns_of,
     level_of,
     metrics_of,
+    unequal_clocks,
     whose,
 )
 from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
@@ -98,6 +99,7 @@ def compare_runs(
         *verdict(found),
         *(ranked_by(found) if len(found) > 1 else []),
         f"Figures: {whose(summaries)}.",
+        *unequal_clocks(summaries, target),
         *remarks,
     ]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
