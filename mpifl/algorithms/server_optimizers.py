@@ -73,7 +73,7 @@ class _Adaptive(ServerOptimizer):
     beta1: Share = 0.9
     """The decay of the first moment."""
     tau: Annotated[float, Field(gt=0, le=1e18)] = 1e-3  # its square must fit into float32
-    """Added to the root of the second moment; smaller values adapt more."""
+    """Added to the root of the second moment, which starts at tau^2; smaller values adapt more."""
 
     def step(self, state: State, delta: Tensor) -> None:
         """Move `state["w"]` along `delta`; `state["m"]` and `state["v"]` are kept."""

@@ -18,6 +18,9 @@ Speed = Annotated[float, Field(ge=1e-9, le=1e9)]
 FINEST = 10**18
 """The largest denominator of a moment. Sums over silos at speeds of 16 digits would else have thousands."""
 
+MOST_NAMED = 8
+"""The most silos that a refusal names."""
+
 
 class ClockSettings(BaseModel):
     """The `[clock]` table of a job: how fast silos train by a clock that is the server's own."""
@@ -51,13 +54,15 @@ class ClockSettings(BaseModel):
             InputError: a silo has no speed, or a speed no silo.
         """
         if isinstance(self.speeds, dict):
+            if strange := [name for name in self.speeds if name not in names]:
+                hint, more = did_you_mean(strange[0], names), len(names) - MOST_NAMED
+                known = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+                what = f"no silo is called '{strange[0]}'; {hint}the silos are {known}"
+                raise InputError(f"[clock] speeds: {what}")
             if missing := [name for name in names if name not in self.speeds]:
                 several = f" and of {len(missing) - 1} more" if len(missing) > 1 else ""
                 what = f"there is none of silo '{missing[0]}'{several}"
                 raise InputError(f"[clock] speeds: {what}; give each silo one, or use 'uniform'")
-            if strange := [name for name in self.speeds if name not in names]:
-                hint = did_you_mean(strange[0], names)
-                raise InputError(f"[clock] speeds: no silo is called '{strange[0]}'; {hint}leave it out")
             return [self.speeds[name] for name in names]
         draws = rng.numpy_stream(seed, "speeds").random(len(names))
         if self.speeds == "uniform":

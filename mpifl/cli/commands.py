@@ -23,6 +23,7 @@ from mpifl.cli import (
     sites_commands,
 )
 from mpifl.cli.command_options import Elsewhere, JobFile, Out, Ranks, Set, write_text
+from mpifl.cli.slurm import slurm_options as slurm
 from mpifl.common import CommandLine, InputError
 from mpifl.common.machine import imports, runnable, signals, tuning
 
@@ -117,8 +118,9 @@ app.command()(look_commands.survival)
 def sweep(
     job: JobFile,
     set_: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=A,B", help="Values of a key: local.lr=0.03,0.1")
-    ],
+        list[str] | None, typer.Option("--set", metavar="KEY=A,B", help="Values of a key: local.lr=0.03,0.1")
+    ] = None,
+    setting: slurm.Together = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The runs; runs/NAME-sweep by default.")
     ] = None,
@@ -140,7 +142,7 @@ def sweep(
 
     what = "dry-run" if dry_run else "list" if list_ else "run"
     raise typer.Exit(
-        sweep_command(job=job, given=set_, out=out, ranks=ranks, what=what, number=task, retry=retry)
+        sweep_command(job, set_ or (), out, ranks, what, task, retry=retry, settings=setting or ())
     )
 
 

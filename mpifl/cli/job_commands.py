@@ -117,6 +117,7 @@ def submit(
     force: Annotated[bool, typer.Option("--force", help="As of train, for the first start alone.")] = False,
     elsewhere: Elsewhere = False,
     sweep: slurm.Sweep = False,
+    setting: slurm.Together = None,
     at_once: slurm.AtOnce = None,
     plan: slurm.ByPlan = None,
     join: slurm.Join = False,
@@ -127,11 +128,10 @@ def submit(
 
     ranks, nodes, time, mem = _by_plan(plan, job, set_, (ranks, nodes, time, mem), sweep=sweep)
     asked = {"mem": mem, "qos": qos, "constraint": constraint, "gres": gres, "exclusive": exclusive or None}
+    asked |= {"mail-type": mail_type, "dependency": dependency}
     wishes = SlurmOptions(
         *(nodes or 1, ranks, gpus_per_node, cpus_per_task, time, partition, account),
-        *(launcher, elsewhere, sweep, at_once),
-        sbatch=asked | {"mail-type": mail_type, "dependency": dependency},
-        words=tuple(words),
+        *(launcher, elsewhere, sweep, at_once, tuple(setting or ()), asked, tuple(words)),
     )
     if join or shards:
         fits = join and not (set_ or force or plan)

@@ -256,7 +256,7 @@ def submit_joining(
     from mpifl.cli.slurm import submit_join
     from mpifl.wings import sites
 
-    if not fits or shards is None or wishes.elsewhere or wishes.sweep or wishes.at_once:
+    if not fits or shards is None or wishes.elsewhere or wishes.sweep or wishes.settings or wishes.at_once:
         what = "takes the folder with the invitation, --shards DIR, and no option of a training"
         raise InputError(f"--join: {what}; see `mpifl submit --help`")
     silos, journal = sites.joining(link, shards)

@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 
 from mpifl.cli.baseline.joined_shards import is_of, join_shards, remove_rows
-from mpifl.cli.sweep import GridRun
+from mpifl.cli.sweep import GridRun, check_no_run
 from mpifl.common import InputError, Names, ShardError, cannot_be_written, write_atomic
 from mpifl.data.shards import FederationSpec, ShardEntry, open_shard, read_any
 from mpifl.learning import models
@@ -71,6 +71,7 @@ def plan_of(path: Path, settings: Sequence[str], out: Path) -> BaselinePlan:
         InputError: there can be no baseline of such a job or of such shards.
     """
     _check_seed(settings)
+    check_no_run(out)
     job = read_job(path, settings)
     folder, spec = Path(job.shards), read_any(Path(job.shards))
     if job.split is not None or not isinstance(spec, FederationSpec):
@@ -99,6 +100,7 @@ def plan_of_late(path: Path, settings: Sequence[str], out: Path, late: Path) -> 
         InputError: there is no such run, or its model cannot judge these shards.
     """
     _check_seed(settings)
+    check_no_run(out)
     job, run = read_job(path, settings), out / "federated"
     _check(path, job)
     federated = GridRun(0, "federated", run, tuple(settings), job)

@@ -26,17 +26,20 @@ class ArrayTask:
     overrides: tuple[str, ...]
 
 
-def tasks_left(job_file: Path, overrides: Sequence[str], out: Path) -> list[ArrayTask]:
+def tasks_left(
+    job_file: Path, overrides: Sequence[str], out: Path, settings: Sequence[str] = ()
+) -> list[ArrayTask]:
     """Return the runs of a sweep that are not done.
 
     Args:
         overrides: Keys with their values, as `mpifl sweep --set` takes them.
+        settings: Keys whose values go together, as `mpifl sweep --setting` takes them.
         out: The folder of the runs.
 
     Raises:
         InputError: all are done, or a key, a value or a run folder is wrong.
     """
-    tasks = grid(job_file, overrides, out)
+    tasks = grid(job_file, overrides, out, settings)
     left = [ArrayTask(task.number, task.run, task.settings) for task in tasks if task.state != "done"]
     if not left:
         raise InputError(f"{out}: all {len(tasks)} runs are done; look at them by mpifl compare {out}")

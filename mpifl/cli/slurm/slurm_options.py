@@ -29,6 +29,10 @@ ByPlan = Annotated[
 Sweep = Annotated[
     bool, typer.Option("--sweep", help="--set KEY=A,B: each run of the grid is a task of a job array.")
 ]
+Together = Annotated[
+    list[str] | None,
+    typer.Option("--setting", metavar="'K=V K=V'", help="Values that go together; each one is a setting."),
+]
 AtOnce = Annotated[int | None, typer.Option(min=1, metavar="N", help="With --sweep: tasks at a time.")]
 Join = Annotated[
     bool, typer.Option("--join", help="JOB is a LINK: join this run over sites, as `mpifl join` does.")

@@ -48,6 +48,8 @@ class SlurmOptions:
     """Whether keys have several values, and each run is a task of an array."""
     at_once: int | None = None
     """How many tasks of an array run at a time."""
+    settings: tuple[str, ...] = ()
+    """Keys of a sweep whose values go together, as `mpifl sweep --setting` takes them."""
     sbatch: Mapping[str, str | bool | None] = field(default_factory=dict)
     """Further options of sbatch that have a name here, with their values; True for one without a value."""
     words: tuple[str, ...] = ()
@@ -86,11 +88,9 @@ def submit_job(
         InputError: the job, its model, the shards or a wish is wrong, there is no SLURM here, or SLURM
             refuses.
     """
-    if wishes.at_once is not None and not wishes.sweep:
-        raise InputError(f"--at-once {wishes.at_once}: is for runs of a sweep; give --sweep, or leave it out")
     check_time(wishes.time)
     check_memory(wishes.sbatch.get("mem"))
-    tasks = tasks_left(job_file, overrides, out) if wishes.sweep else [ArrayTask(None, out, overrides)]
+    tasks = _tasks(job_file, overrides, out, wishes)
     checked = [check_whole(job_file, t.overrides, t.run, True, force, wishes.elsewhere) for t in tasks]
     for note in dict.fromkeys(note for found in checked for note in found.notes):
         print(note, file=sys.stderr)
@@ -165,6 +165,16 @@ def check_time(time: str | None) -> None:
     if time and "SBATCH_SIGNAL" not in os.environ and seconds(time) <= SECONDS_TO_SAVE + SECONDS_EARLY:
         what = f"SLURM signals a job up to {SECONDS_TO_SAVE + SECONDS_EARLY} s before its end, to save"
         raise InputError(f"--time {time}: {what}; give more, such as 10 (minutes)")
+
+
+def _tasks(job_file: Path, overrides: tuple[str, ...], out: Path, wishes: SlurmOptions) -> list[ArrayTask]:
+    """Return the runs of the batch job; raise InputError if an option is for another kind."""
+    if wishes.sweep:
+        return tasks_left(job_file, overrides, out, wishes.settings)
+    given = [f"--at-once {wishes.at_once}"] * (wishes.at_once is not None)
+    for option in (*given, *(f"--setting '{text}'" for text in wishes.settings)):
+        raise InputError(f"{option}: is for runs of a sweep; give --sweep, or leave it out")
+    return [ArrayTask(None, out, overrides)]
 
 
 def _script(

@@ -5,6 +5,7 @@ from .running import (
 )
 from .settings_grid import (
     GridRun as GridRun,
+    check_no_run as check_no_run,
     grid as grid,
     readable as readable,
     validate_all as validate_all,

@@ -55,6 +55,7 @@ def sweep_command(
     what: str,
     number: int | None,
     retry: bool = False,
+    settings: Sequence[str] = (),
 ) -> int:
     """Carry out `mpifl sweep` and return its exit code.
 
@@ -66,11 +67,15 @@ def sweep_command(
         what: `run`, `list` or `dry-run`.
         number: The number of the only task, or None for all.
         retry: Also continue runs that were lost.
+        settings: Keys whose values go together.
 
     Raises:
         InputError: an argument is wrong.
     """
-    tasks = grid(job, given, out or Path("runs") / f"{job.stem}-sweep")
+    if not given and not settings:
+        raise InputError("sweep: nothing is varied; give --set, for instance --set local.lr=0.03,0.1")
+    tasks = grid(job, given, out or Path("runs") / f"{job.stem}-sweep", settings)
+    whole = tasks
     if number is not None:
         if not 0 <= number < len(tasks):
             raise InputError(f"--task {number}: there are the tasks 0 to {len(tasks) - 1}")
@@ -83,7 +88,7 @@ def sweep_command(
         lines = [f"{shlex.join(command(task, job, ranks))}  # {task.state}\n" for task in tasks]
         sys.stdout.write("".join(lines))
         return 0
-    return run_all(tasks, job, ranks, retry)
+    return run_all(tasks, job, ranks, retry, whole)
 
 
 def command(task: GridRun, job: Path, ranks: int) -> list[str]:
@@ -139,10 +144,13 @@ def run_task(
     return INTERRUPTED if asked else 128 - code if code < 0 else code  # as shells report a death by a signal
 
 
-def run_all(tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False) -> int:
+def run_all(
+    tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False, whole: Sequence[GridRun] = ()
+) -> int:
     """Run all tasks that are not done, one after another, and print the comparison of all.
 
-    A lost run would be lost again with the same bits, so it continues only with `retry`.
+    A lost run would be lost again with the same bits, so it continues only with `retry`. A page is written of
+    several tasks, and where one task was the last of the `whole` grid.
 
     Returns:
         0; 75 if a signal stopped it; else the exit code of the first run that failed, now or earlier.
@@ -158,7 +166,8 @@ def run_all(tasks: Sequence[GridRun], job: Path, ranks: int, retry: bool = False
         # from the tasks, since the job of a run that was done before may name another
         target = targets.pop() if len(targets) == 1 else None
         begun, page = [task.run for task in tasks if task.state != "new"], None
-        if len(tasks) > 1:  # a single task of an array has no page
+        ended = all(task.state in ("done", "lost") for task in whole)
+        if len(tasks) > 1 or (len(whole) > 1 and ended):  # of an array the last task writes the page
             page = tasks[0].run.parent / "sweep.html"
             begun = [*dict.fromkeys([*begun, *runs_in(page.parent)])]  # the page stays that of all
             write_best(begun, search=True)

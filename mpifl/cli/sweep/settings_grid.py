@@ -99,7 +99,7 @@ class GridRun:
         return None
 
 
-def grid(job: Path, given: Sequence[str], out: Path) -> list[GridRun]:
+def grid(job: Path, given: Sequence[str], out: Path, settings: Sequence[str] = ()) -> list[GridRun]:
     """Return a task for every combination of the values of all keys; the last key changes fastest.
 
     Args:
@@ -107,28 +107,44 @@ def grid(job: Path, given: Sequence[str], out: Path) -> list[GridRun]:
         given: Keys and their values, such as `local.lr=0.03,0.1`; commas inside brackets or quotes belong to
             a value.
         out: The folder of the runs; the keys with several values name each run.
+        settings: Values that go together, such as `algorithm.name=fedavg server_optimizer.name=adam`; each of
+            these is combined with all values of `given`.
 
     Raises:
-        InputError: a key, a value or a job is wrong, or a run folder holds a run of another job or on other
-            shards.
+        InputError: a key, a value or a job is wrong, `out` is a run folder, or a run folder in it holds a run
+            of another job or on other shards.
     """
-    axes = [_axis(setting) for setting in given]
-    keys = [key for key, _ in axes]
+    check_no_run(out)
+    axes, together = [_axis(setting) for setting in given], [_together(text) for text in settings]
+    keys = [*(key for key, _ in axes), *{_key(word) for words in together for word in words}]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise InputError(f"--set {twice}: given twice; give all its values at once, --set {twice}=A,B")
-    varied = [key for key, values in axes if len(values) > 1]
+    choices: list[list[tuple[str, ...]]] = [[(f"{key}={value}",) for value in values] for key, values in axes]
+    choices = [together, *choices] if together else choices
+    varied = {_key(word) for of in choices if len(of) > 1 for words in of for word in words}
     tasks: list[GridRun] = []
-    for number, values in enumerate(itertools.product(*(values for _, values in axes))):
-        settings = tuple(f"{key}={value}" for key, value in zip(keys, values, strict=True))
-        name = _name([s for s in settings if s.partition("=")[0] in varied], job.stem)
+    for number, chosen in enumerate(itertools.product(*choices)):
+        words = tuple(itertools.chain(*chosen))
+        name = _name([word for word in words if _key(word) in varied], job.stem)
         try:
-            tasks.append(GridRun(number, name, out / name, settings, read_job(job, settings)))
+            tasks.append(GridRun(number, name, out / name, words, read_job(job, words)))
         except InputError as error:
             hint = _tables(job, axes) if "has no key" in str(error) else ""
             raise InputError(f"{error}{hint}") from None
     _check_apart(tasks)
     _check_folders(tasks)
     return tasks
+
+
+def check_no_run(out: Path) -> None:
+    """Check that a folder for runs is none of a run.
+
+    Raises:
+        InputError: it is.
+    """
+    if found := next((name for name in ("job.toml", "metrics.jsonl") if (out / name).exists()), None):
+        what = f"{out}: holds a run already ({found}), and runs are to lie in folders below it"
+        raise InputError(f"{what}; name another folder by --out")
 
 
 def validate_all(tasks: Sequence[GridRun], job: Path) -> None:
@@ -156,8 +172,22 @@ def _axis(setting: str) -> tuple[str, list[str]]:
     return key.strip(), values
 
 
-def split(text: str) -> list[str]:
-    """Split at commas outside brackets and quotes: `[1,2],[3]` are two values."""
+def _together(text: str) -> tuple[str, ...]:
+    """Return the words of `--setting`, each `key=value`."""
+    words = tuple(word for word in split(text, " ") if word)
+    single = all(_key(word) and len(split(word)) == 1 and word.partition("=")[2] for word in words)
+    if not words or not single or len({*map(_key, words)}) < len(words):
+        example = "--setting 'algorithm.name=fedavg server_optimizer.name=adam'"
+        raise InputError(f"--setting '{text}': give each key once, with one value, for instance {example}")
+    return words
+
+
+def _key(word: str) -> str:
+    return word.partition("=")[0]
+
+
+def split(text: str, at: str = ",") -> list[str]:
+    """Split at commas outside brackets and quotes: `[1,2],[3]` are two values. `at` is another character."""
     parts, depth, quote = [""], 0, ""
     for character in text:
         if quote:
@@ -166,7 +196,7 @@ def split(text: str) -> list[str]:
             quote = character
         elif character in OPENING + CLOSING:
             depth += 1 if character in OPENING else -1
-        if character == "," and depth == 0 and not quote:
+        if character == at and depth == 0 and not quote:
             parts.append("")
         else:
             parts[-1] += character

@@ -83,7 +83,7 @@ def draw(
     Raises:
         InputError: matplotlib or the style is not there, no run has a panel, or the file cannot be written.
     """
-    check_picture(path)
+    check_picture(path, drawing.panels)
     pyplot = pyplot_of("--plot")
     named = zip(group_looks(groups), legends(groups), groups, strict=True)
     ranked = sorted(named, key=lambda one: one[0].rank)
@@ -115,12 +115,16 @@ def draw(
             pyplot.close(figure)
 
 
-def check_picture(path: Path) -> None:
-    """See that a file may be a picture.
+def check_picture(path: Path, panels: Sequence[str] = ()) -> None:
+    """See that a file may be a picture, and that there are such panels.
 
     Raises:
-        InputError: its name does not end so.
+        InputError: its name does not end so, or no run has such a panel.
     """
+    for panel in panels:
+        if strange := next((part for part in panel.split("/") if part not in KINDS), None):
+            they = f"they are {', '.join(KINDS)}, or two of them as test/rounds{suggested(strange, KINDS)}"
+            raise InputError(f"--panel {panel}: '{strange}' is not one of the panels; {they}")
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(f"--plot {path}: ends in '{path.suffix}'; it must be .png, .svg or .pdf")
 
@@ -178,8 +182,7 @@ def _chosen(offered: Offered, drawing: Drawing) -> tuple[Offered, list[Axis]]:
             if part not in kinds | over:
                 named = list(dict.fromkeys(row.kind for row, _ in there))
                 offer = ", ".join(named + [one for one in ALONG if one in over])
-                guess = "" if part in KINDS else suggested(part, kinds | over)
-                hint = f"; they are {offer}, or two of them as {named[0]}/{ALONG[along[0][1]]}{guess}"
+                hint = f"; they are {offer}, or two of them as {named[0]}/{ALONG[along[0][1]]}"
                 raise InputError(f"--panel {panel}: '{part}' is not one of the panels of these runs{hint}")
             wanted[part in over].add(part)
     rows = [each for each in there if each[0].kind in wanted[0]] if wanted[0] else there[:1]

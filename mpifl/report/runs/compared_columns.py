@@ -91,6 +91,19 @@ def columns_of(summaries: Sequence[Summary]) -> list[ComparedColumn]:
     return [*of(TESTED), KEPT, EPSILON, LOSS, *of(AT_SILOS), *by_examples, *COSTS]
 
 
+def unequal_clocks(summaries: Sequence[Summary], target: float | None) -> list[str]:
+    """Say where virtual times of runs differ, and where virtual seconds to the target stand."""
+    clocks = [run.clock for run in summaries if run.clock is not None]
+    if len({*clocks}) < 2:
+        return []
+    level = level_of(summaries, target)
+    to_do = "give --target for the virtual seconds to it"
+    if level is not None:
+        to_do = f"see the virtual seconds in the column 'to {level}'"
+    between = f"from {min(clocks):,.1f} to {max(clocks):,.1f} s"
+    return [f"Virtual times differ, {between}: equal rounds are unequal times; {to_do}."]
+
+
 def fitting(
     columns: Sequence[ComparedColumn],
     figures: Sequence[Mapping[str, float | None]],

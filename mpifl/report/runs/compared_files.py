@@ -259,7 +259,7 @@ def check_outputs(output: Output) -> None:
     if output.plot is not None:
         from mpifl.report.pictures import check_picture
 
-        check_picture(output.plot)
+        check_picture(output.plot, output.drawing.panels)
     elif output.drawing != Drawing():
         raise InputError("--panel, --all-panels, --size and --style: are for --plot FILE; give that, too")
     taken: dict[Path, str] = {}

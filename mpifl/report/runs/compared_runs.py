@@ -26,10 +26,11 @@ from mpifl.report.runs.compared_columns import (
     columns_of,
     level_of,
     metrics_of,
+    unequal_clocks,
     whose,
 )
 from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
-from mpifl.report.runs.curve_legends import with_names
+from mpifl.report.runs.curve_legends import legends, with_names, without_seeds
 from mpifl.report.runs.held_against import named, table_against, words_against
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
@@ -98,6 +99,7 @@ def compare_runs(
         *verdict(found),
         *(ranked_by(found) if len(found) > 1 else []),
         f"Figures: {whose(summaries)}.",
+        *unequal_clocks(summaries, target),
         *remarks,
     ]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
@@ -110,7 +112,12 @@ def _tables(
     console: Console, summaries: Sequence[Summary], target: float | None, against: str | None
 ) -> list[Standing]:
     """Print the tables of runs, of seeds, of settings and of tests; return the settings."""
-    together = [group for group in groups(summaries) if len(group.runs) > 1]
+    every = groups(summaries)
+    named_alike = [
+        replace(group, name=without_seeds(name, group))
+        for name, group in zip(legends(every), every, strict=True)
+    ]
+    together = [group for group in named_alike if len(group.runs) > 1]
     _print(console, summaries, lambda columns: table(summaries, target, columns))
     if together:
         _print(console, summaries, lambda columns: table_over_seeds(together, target, columns))
@@ -264,7 +271,7 @@ def to_target(summary: Summary, figures: dict[str, float | None]) -> str:
         return "-"
     held_out = f", on {HELD_OUT}" if summary.judged_by != summary.metric.test else ""
     if figures["rounds_to_target"] is None:
-        return f"not reached in {summary.rounds} rounds{held_out}"
+        return f"not reached in {summary.rounds} round{'s' * (summary.rounds > 1)}{held_out}"
     told = [column for column in TO_TARGET if column.figure in figures]
     return ", ".join(column.show(figures[column.figure]) for column in told) + held_out
 

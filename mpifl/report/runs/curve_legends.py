@@ -97,8 +97,12 @@ def with_names(summaries: Sequence[Summary], given: Sequence[str]) -> list[Summa
 
 
 def without_seeds(name: str, group: Group) -> str:
-    """Return a name without how many seeds it is the mean of."""
-    return name.removesuffix(f", {len(group.runs)} seed{'s' * (len(group.runs) > 1)}")
+    """Return a name without how many seeds it is the mean of; one that was given stays as it is."""
+    return (
+        name
+        if group.runs[0].called
+        else name.removesuffix(f", {len(group.runs)} seed{'s' * (len(group.runs) > 1)}")
+    )
 
 
 def said(run: Summary, keys: Sequence[str]) -> str:

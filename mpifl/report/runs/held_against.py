@@ -117,7 +117,9 @@ def paper_columns(found: Sequence[Standing], reference: Standing, name: str) -> 
         by, reach, _, p, _ = (cell.removesuffix(" points") for cell in cells)
         by, reach = by.replace("−", "-"), reach.replace("−", "$-$")
         rows.append([f"${by}$" if by.strip("-") else by, reach, f"${p}$" if p.strip("-") else p])
-    heads = [f"over {name}", r"95\% interval", "$p$" + " (Holm)" * (len(found) > 2)]
+    several = len(found) > 2
+    interval = r"95\% interval" + " (uncorrected)" * several
+    heads = [f"over {name}", interval, "$p$" + " (Holm)" * several]
     return [(head, [row[nth] for row in rows]) for nth, head in enumerate(heads)]
 
 

@@ -140,7 +140,7 @@ def standings_of_groups(found: Sequence[Group]) -> list[Standing]:
             continue
         told = [(run.job.get("seed"), judged.value(run)) for run in group.runs]
         ends = [(seed, end) for seed, end in told if end is not None]
-        name = name if whole.runs[0].called else without_seeds(name, whole)
+        name = without_seeds(name, whole)
         if ends:
             seeds, values = [seed for seed, _ in ends], [end for _, end in ends]
             each.append(Standing(name, group, metric, values, seeds, judged))

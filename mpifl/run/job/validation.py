@@ -11,6 +11,9 @@ from pydantic import ValidationError
 from mpifl.common import InputError, Table, by_weight, closed, did_you_mean, hint_of, keys_at
 from mpifl.run.job.renamed import otherwise_called, renamed
 
+NAMED = ("algorithm", "model", "server_optimizer", "task")
+"""Tables of a job that have a name."""
+
 
 def validated(
     kind: Any, table: Table, source: str, where: str, title: str = "", shared: Mapping[str, Any] | None = None
@@ -56,6 +59,8 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
         table, reason = where or ".".join(path), str(first["msg"]).removeprefix("Value error, ")
     else:
         what = " or ".join(dict.fromkeys(str(e["msg"]).replace("Input should", "should") for e in same))
-        hint = next(filter(None, (hint_of(kind, e) for e in same)), "")
-        reason = f"{key} = {json.dumps(first['input'], default=str)}: {what}{closed(hint)}"
+        hint = closed(next(filter(None, (hint_of(kind, e) for e in same)), ""))
+        if not table and key in NAMED and isinstance(first["input"], str):
+            hint = f", such as {key}.name={first['input']}"
+        reason = f"{key} = {json.dumps(first['input'], default=str)}: {what}{hint}"
     return f"[{table}] {reason}{more}" if table else reason + more

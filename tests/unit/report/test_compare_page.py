@@ -692,7 +692,7 @@ def test_each_setting_is_tested_against_one_that_is_named_in_every_output(tmp_pa
     assert "p is corrected by Holm for the 2 settings held against lr 0.2." in said
     assert "Each setting against lr 0.2" in " ".join(Reader((tmp_path / "c.html").read_text()).titles())
     heads, first, *_, last = cells_of(files["latex"].read_text())
-    assert heads[-3:] == [r"over lr 0.2", "95\\% interval", "$p$ (Holm)"]
+    assert heads[-3:] == [r"over lr 0.2", "95\\% interval (uncorrected)", "$p$ (Holm)"]
     comment = files["latex"].read_text().splitlines()[0]
     assert "for the 2 settings held against lr 0.2. Intervals are not corrected." in comment
     assert (first[-3], last[-3:]) == ("$+9.67$", ["", "", ""])
@@ -839,7 +839,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("given", "said"), WRONG, ids=[said for _, said in WRONG])
-def test_all_outputs_are_checked_before_the_first_is_written(tmp_path, given, said):
+def test_all_outputs_are_checked_before_the_first_is_written(tmp_path, capsys, given, said):
     pytest.importorskip("matplotlib")
     runs = [make_run(tmp_path / "runs" / f"{lr}", 0.5, local={"lr": lr}) for lr in (0.1, 0.2)]
     out = tmp_path / "out"
@@ -851,6 +851,7 @@ def test_all_outputs_are_checked_before_the_first_is_written(tmp_path, given, sa
     with pytest.raises(InputError, match=said):
         compare_runs(runs, output=Output(csv=out / "c.csv", **named))
     assert not list(out.iterdir())
+    assert not (said.startswith("--panel") and capsys.readouterr().out), "before the tables are printed"
 
 
 def test_the_marks_of_a_picture_are_plain_numbers(drawn):

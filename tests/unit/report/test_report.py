@@ -479,7 +479,10 @@ def test_a_virtual_clock_is_told_of_runs_that_have_one(tmp_path, capsys):
     runs = [make_run(tmp_path / f"a{seed}", records, seed=seed) for seed, records in enumerate(timed)]
     runs += [make_run(tmp_path / "b", local={"lr": 0.5})]
     compare_runs(runs, 0.9, Output(csv=tmp_path / "c.csv", page=tmp_path / "c.html"))
-    rows = [row for row in table_of(capsys.readouterr().out) if "rounds," in row[-1]]
+    printed = capsys.readouterr().out
+    told = "Virtual times differ, from 12.5 to 13.5 s: equal rounds are unequal times; "
+    assert f"{told}see the virtual seconds in the column 'to 90%'." in printed
+    rows = [row for row in table_of(printed) if "rounds," in row[-1]]
     found = [row[-1].partition(" MB")[2] for row in rows]
     assert found == [", 7.5 virtual s", ", 8.5 virtual s", "", ", 8.0 ± 0.7 virtual s"]
     lines = list(csv.DictReader((tmp_path / "c.csv").open()))
@@ -489,8 +492,14 @@ def test_a_virtual_clock_is_told_of_runs_that_have_one(tmp_path, capsys):
     assert "Accuracy over virtual seconds" in page
     assert "3 rounds, 6.0 s, 9.0 MB, 7.5 virtual s" in page
     assert curve(groups([read_run(runs[0])])[0], "test_accuracy").at[3].tolist() == [2.5, 7.5, 10]
+    compare_runs(runs[:2])
+    assert f"{told}give --target for the virtual seconds to it." in capsys.readouterr().out
     compare_runs(runs[2:], None, Output(page=tmp_path / "c.html"))
+    assert "Virtual times" not in capsys.readouterr().out
     assert "virtual seconds" not in (tmp_path / "c.html").read_text()
+    capsys.readouterr()
+    compare_runs([make_run(tmp_path / "c", RECORDS[:1])], 0.9)
+    assert table_of(capsys.readouterr().out)[1][-1] == "not reached in 1 round"
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])

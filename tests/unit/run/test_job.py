@@ -495,6 +495,7 @@ def test_a_key_that_is_set_twice_is_refused(read):
         ("local.lr=", '[local] lr = "": should be a valid number'),
         ("nosuch=1", "has no key 'nosuch'"),
         ("local=3", "local = 3: should be an object"),
+        ("algorithm=fedavg", 'algorithm = "fedavg": should be an object, such as algorithm.name=fedavg'),
     ],
 )
 def test_a_bad_override_is_one_line(read, override, reason):

@@ -402,3 +402,8 @@ def test_several_seeds_are_several_baselines(job, tmp_path, monkeypatch, capsys)
     said = "--set seed=1,2,3: a baseline is of one seed; run it once for each, as --set seed=1 with an"
     assert said in capsys.readouterr().err
     assert not (tmp_path / "b").exists()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "metrics.jsonl").touch()
+    monkeypatch.setattr("sys.argv", ["mpifl", "baseline", "toy.toml", "--out", "b"])
+    assert run() == 2
+    assert "error: b: holds a run already (metrics.jsonl), and runs are to" in capsys.readouterr().err

@@ -138,6 +138,16 @@ def test_a_sweep_is_an_array_of_the_runs_that_are_not_done(place, capsys):
     train_here(JOB, place / run, tuple(words[1::2]), False, builders.Alone(), wings_of=wings_of)
     left = script(capsys, *given, out="runs/50% off", sweep=True)
     assert directives(left)["array"] == "0,2,3"
+    more = script(
+        capsys, *given[1:], out="runs/50% off", sweep=True, settings=("local.lr=0.1", "local.lr=0.3")
+    )
+    assert directives(more)["array"] == "0,2,3"
+    with pytest.raises(
+        InputError, match=r"^--setting 'seed=3': is for runs of a sweep; give --sweep, or leave"
+    ):
+        script(capsys, settings=("seed=3",))
+    with pytest.raises(InputError, match=r"seed=2: holds a run already \(job.toml\), and runs are to"):
+        script(capsys, "seed=1,2", out=run, sweep=True)
     (place / "runs/one").mkdir()
     (place / run).rename(place / "runs/one/demo")
     with pytest.raises(

@@ -88,6 +88,25 @@ def test_lists_and_strings_make_names_of_folders(job, tmp_path):
     assert [task.name for task in grid(job, ["rounds=1"], tmp_path)] == ["toy"]
 
 
+def test_values_that_go_together_are_one_setting(job, tmp_path):
+    settings = [
+        "algorithm.name=fedavg  server_optimizer.name=adam server_optimizer.lr=0.03",
+        """algorithm={name="fedprox", mu=0.1}""",
+    ]
+    tasks = grid(job, ["seed=1,2", "rounds=5"], tmp_path, settings)
+    assert [task.name for task in tasks] == [
+        f"{name},seed={seed}"
+        for name in (
+            "algorithm.name=fedavg,server_optimizer.name=adam,server_optimizer.lr=0.03",
+            "algorithm=_name=fedprox,_mu=0.1_",
+        )
+        for seed in (1, 2)
+    ]
+    assert tasks[1].settings == (*settings[0].split(), "seed=2", "rounds=5")
+    assert [task.job.server_optimizer["name"] for task in tasks] == ["adam", "adam", "sgd", "sgd"]
+    assert [task.job.algorithm["name"] for task in tasks[1:3]] == ["fedavg", "fedprox"]
+
+
 WRONG = {
     "no value": (["seed"], "--set seed: give it as key=value,value"),
     "empty value": (["seed=1,,2"], "--set seed=1,,2: give it as"),
@@ -107,10 +126,22 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("given", "said"), WRONG.values(), ids=WRONG)
-def test_a_grid_that_makes_no_sense_is_refused_before_anything_runs(job, tmp_path, given, said):
+WRONG_TOGETHER = [
+    (["seed=1"], ["seed=1 local.lr=0.1"], "--set seed: given twice"),
+    ([], ["seed=1,2"], "--setting 'seed=1,2': give each key once, with one value"),
+    ([], ["seed=1 seed=2"], "--setting 'seed=1 seed=2': give each key once"),
+    ([], ["seed"], "--setting 'seed': give each key once"),
+    ([], [" "], "--setting ' ': give each key once"),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "said"),
+    [*((given, [], said) for given, said in WRONG.values()), *WRONG_TOGETHER],
+)
+def test_a_grid_that_makes_no_sense_is_refused_before_anything_runs(job, tmp_path, given, settings, said):
     with pytest.raises(InputError) as refused:
-        grid(job, given, tmp_path / "out")
+        grid(job, given, tmp_path / "out", settings)
     assert said in str(refused.value)
     assert not (tmp_path / "out").exists()
 
@@ -127,7 +158,7 @@ def sweep(*words):
 def test_a_sweep_runs_what_is_not_done_and_compares(job, tmp_path, capfd):
     words = [job, "--set", "local.lr=0.1,0.2", "--set", "seed=1,2", "--out", "sw"]
     assert sweep(*words, "--task", 3) == 0
-    assert [path.name for path in (tmp_path / "sw").iterdir() if path.is_dir()] == ["local.lr=0.2,seed=2"]
+    assert [path.name for path in (tmp_path / "sw").iterdir()] == ["local.lr=0.2,seed=2"], "and no page"
     before = (tmp_path / "sw" / "local.lr=0.2,seed=2" / "metrics.jsonl").read_bytes()
     capfd.readouterr()
     assert sweep(*words, "--list") == 0
@@ -143,9 +174,15 @@ def test_a_sweep_runs_what_is_not_done_and_compares(job, tmp_path, capfd):
     assert (tmp_path / "sw" / "local.lr=0.2,seed=2" / "metrics.jsonl").read_bytes() == before
     assert "mean ± deviation over seeds" in printed
     assert "local.lr = 0.2" in printed
+    means = [line.split("│")[1].strip() for line in printed.splitlines() if " ± " in line and "│" in line]
+    assert {*means} == {"lr 0.1", "lr 0.2"}, "one name in all tables"
     assert printed.count("Figures: accuracy on the server's test set") == 1
     assert sweep(*words, "--list") == 0
     assert {line.split("\t")[1] for line in capfd.readouterr().out.splitlines()} == {"done"}
+    (tmp_path / "sw" / "sweep.html").unlink()
+    assert sweep(*words, "--task", 0) == 0
+    assert "4 runs" in (tmp_path / "sw" / "sweep.html").read_text(), "by the last task of an array"
+    capfd.readouterr()
     assert sweep(*words, "--set", "rounds=3", "--list") == 0  # more rounds are a run to continue with
     assert {line.split("\t")[1] for line in capfd.readouterr().out.splitlines()} == {"cut"}
     assert sweep(*words, "--set", "threads=2", "--list") == 2
@@ -179,6 +216,11 @@ def test_a_run_on_other_shards_or_of_other_settings_on_the_way_is_not_taken_for_
     assert sweep(*words) == 2
     other = f"was started on other shards than those at {tmp_path}/shards now"
     assert capfd.readouterr().err == f"error: sw/seed=1: {other}; name another folder by --out\n"
+    assert sweep(job, "--set", "seed=1,2", "--out", "sw/seed=1") == 2
+    within = "holds a run already (job.toml), and runs are to lie in folders below it"
+    assert capfd.readouterr().err == f"error: sw/seed=1: {within}; name another folder by --out\n"
+    assert sweep(job, "--out", "sw") == 2
+    assert "give --set" in capfd.readouterr().err
     shutil.rmtree(tmp_path / "shards")
     write_environment(tasks[0].run, data=data)
     shutil.rmtree(tasks[1].run)
