@@ -125,8 +125,9 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     told = scores(summary)
     each = ranked(told, summary.metric)
     alike = [name for name in told if one_class(told[name], held.get(name))]
-    one = alike_told(alike)
     found = [(name, value) for name, value in each if value is not None]
+    others = [(value, of.out) for name, value in found if name not in alike and (of := held.get(name))]
+    one = alike_told(alike, summary.metric, others)
     if len(found) < 2:
         return one if len(each) > 1 else ""
     write, half = summary.metric.write, median(value for _, value in found)
@@ -138,6 +139,7 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     def who_has(end: float) -> str:
         names = [name for name, value in found if value == end]
         said = NAMES.listed(names, MOST_NAMED)
+        said += " (rows of one class)" if set(names) <= set(alike) else ""
         return f"{said[:1].upper()}{said[1:]} {'are' if len(names) > 1 else 'is'}"
 
     own = " Each silo has a model of its own." if summary.personal else ""

@@ -34,6 +34,7 @@ from mpifl.report.runs import (
     judging,
     read_run,
     read_tables,
+    rows_left_out,
     rows_of_rounds,
     trained_on,
     trains_alone,
@@ -134,6 +135,7 @@ def page(
     main = run_figures.curve(summary, names)
     over = gains_over(alone, summary, held) if alone is not None else {}
     useless = chance.of_no_use(found.rows.get(TEST) or found.rows.get(SILOS), _classes(spec))
+    gain = [*compared(summary, alone, over, held), useless, *rows_left_out(spec)]
     drawn, fallen = silos(summary, names, held, main, over)
     figures = [main, happened(summary, names, fallen, every is not None), *drawn]
     figures += answers_section(found, _classes(spec))
@@ -148,9 +150,7 @@ def page(
         every=every,
         broad=alone is not None,  # its table of silos has two more columns
         state=_state(summary, every),
-        head=_head(
-            summary, environment, names, every, held, [*compared(summary, alone, over, held), useless]
-        ),
+        head=_head(summary, environment, names, every, held, gain),
         cards=cards[-1:] if of_no_use(summary) else cards,  # its time
         figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
