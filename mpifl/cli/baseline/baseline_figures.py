@@ -24,7 +24,7 @@ from mpifl.report.judging import (
     drawn,
     figures_of_rows,
 )
-from mpifl.report.runs import Difference, chance
+from mpifl.report.runs import Difference, chance, rows_left_out
 from mpifl.silo.parameters import FlatModel
 
 WIDENED = "widened to 0 where that test sees no difference"
@@ -181,7 +181,7 @@ def compare_models(plan: BaselinePlan) -> Baseline:
 
 
 def _remarks(plan: BaselinePlan) -> list[str]:
-    found = []
+    found = rows_left_out(plan.spec)
     if plan.late:
         found.append("The federated model has not learned from these silos, which came later.")
     elif plan.pooled is None:

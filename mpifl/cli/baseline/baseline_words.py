@@ -90,7 +90,9 @@ def warnings_of(found: Baseline) -> dict[str, str]:
 
 def of_all(found: Baseline) -> list[str]:
     """Return what is to be said of more than one silo."""
-    return [*found.remarks, *filter(None, [alike_told([one.name for one in found.silos if one.alike])])]
+    others = [] if found.mean else [(one.federated, one.rows) for one in found.silos if not one.alike]
+    told = alike_told([one.name for one in found.silos if one.alike], found.metric, others)
+    return [*found.remarks, *filter(None, [told])]
 
 
 def remarks(found: Baseline) -> list[str]:

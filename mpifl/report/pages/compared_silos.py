@@ -21,6 +21,7 @@ from mpifl.report.runs import (
     held_to,
     named,
     of_several_shards,
+    rows_left_out,
     trained_on,
     trains_alone,
     words_against,
@@ -52,14 +53,19 @@ def _algorithm(one: Standing) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def counted(summaries: Sequence[Summary]) -> tuple[list[Summary], dict[str, Held]]:
-    """Return runs as they are told where what each silo holds is known, and that, where all runs are of the
-    same shards and these can be read."""
-    first, held = summaries[0] if summaries else None, dict[str, Held]()
+def counted(summaries: Sequence[Summary]) -> tuple[list[Summary], dict[str, Held], list[str]]:
+    """Return runs as they are told where what each silo holds is known, that, and which rows the partition
+    left out, where all runs are of the same shards and these can be read."""
+    first, held, lost = summaries[0] if summaries else None, dict[str, Held](), list[str]()
     if first is not None and all(same_data(first.data, run.data) for run in summaries):
         ran = read_environment(first.run)
-        held = examples(first, trained_on(first, ran), Names(ran.get("silos", ())), ran)
-    return [as_counted(run, held) for run in summaries], held
+        spec = trained_on(first, ran)
+        held, lost = examples(first, spec, Names(ran.get("silos", ())), ran), rows_left_out(spec)
+    return (
+        [as_counted(run, held) for run in summaries],
+        held,
+        lost,
+    )
 
 
 def _by_seed(one: Standing) -> dict[str, dict[Hashable, float]]:
@@ -115,7 +121,7 @@ def silos_of_settings(
             cells.append(Cell(metric.write(served) + change, served, gain.look if gain else ""))
         rows.append(cells)
     note, heads = f"{_whose(found)}{_of_seeds(found)}. ", [one.name for one in shown]
-    note += f"{alike_told([name for name, of in held.items() if of.commonest == 1])} ".lstrip()
+    note += f"{alike_told([name for name, of in held.items() if of.commonest == 1], metric)} ".lstrip()
     if against is None:
         table = Table(["silo", *heads], rows, sort=True)
         return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), {}

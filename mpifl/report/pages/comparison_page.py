@@ -76,12 +76,12 @@ def compare_page(
     Raises:
         InputError: there is no such setting.
     """
-    summaries, held = counted(summaries)
+    summaries, held, lost = counted(summaries)
     found, drawn = standings_of(summaries), list[Figure | None]()
     said = verdict(found)
     if found and target is not None and all(_to_target(one, target).text == MISSED for one in found):
         said.insert(1, f"No setting reached the target, {found[0].metric.write_briefly(target)}.")
-    said += ranked_by(found)
+    said += [*ranked_by(found), *lost]
     if found:
         reference = reference_of(found, against)
         silos, over = silos_of_settings(found, reference, held)

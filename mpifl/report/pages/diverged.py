@@ -41,8 +41,20 @@ def told(summary: Summary, names: Names) -> str:
     if found:
         said = f"{found[0].what[:1].lower()}{found[0].what[1:]}"
         said += f" (round {found[0].round:,})" * (f" in round {found[0].round:,}," not in said)
-    last = found[0].round - 1 if found else summary.rounds
-    return f"The run diverged: {said}. {cause(summary.job)}{_of_use(summary, last)}"
+    return f"The run diverged: {said}. {cause(summary.job)}{_of_use(summary, (since(summary) or 1) - 1)}"
+
+
+def since(summary: Summary) -> int | None:
+    """Return the first round whose model is of no use, since the run diverged; None of one that has not."""
+    if not summary.diverged:
+        return None
+    return min((one.round for one in divergence(summary, NAMES)), default=summary.rounds + 1)
+
+
+def of_no_use(summary: Summary) -> bool:
+    """Return whether the figures of a run are of a model that diverged."""
+    start = since(summary)
+    return start is not None and (summary.model_round or summary.rounds) >= start
 
 
 def cause(job: Mapping[str, Any]) -> str:

@@ -10,21 +10,18 @@ import numpy as np
 
 from mpifl.common import Names
 from mpifl.report.judging import NAMES
-from mpifl.report.pages.diverged import Event
+from mpifl.report.pages.diverged import Event, since
 from mpifl.report.runs import Held, Summary, chance, units
 from mpifl.run.folder import number
 
 USUAL, SHARE = 6, 0.05
 """A fall is a step down of this share of the whole span, and more than chance makes of the rows; where that
 is not known, of more than so many times the usual step."""
-LATE = 0.1
-"""The first share of the rounds, in which steps are large, has no falls."""
 MOST_FALLS, MOST_BLAMED, MOST_NAMED = 3, 3, 10
 MOST_LOOKED = 200
 """The largest falls of which some may exceed chance."""
 FEWEST = 6
 """Right answers that a fall beyond chance loses at least: the exact p of five is 0.06."""
-UNKNOWN = "not known why"
 
 
 def falls(summary: Summary, least: bool = True) -> list[tuple[int, float]]:
@@ -41,8 +38,7 @@ def falls(summary: Summary, least: bool = True) -> list[tuple[int, float]]:
     values, usual = [value for _, value in points], median(abs(step) for _, step in steps)
     new, rows = dict(points), _rows(summary)
     limit = max(0 if rows else USUAL * usual, SHARE * (max(values) - min(values))) if least else 0.0
-    late = points[0][0] + LATE * (points[-1][0] - points[0][0])
-    largest = sorted((one for one in steps if one[1] > limit and one[0] > late), key=lambda one: -one[1])
+    largest = sorted((one for one in steps if one[1] > limit), key=lambda one: -one[1])
     if not least or not rows:
         return largest[:MOST_FALLS]
     looked = largest[:MOST_LOOKED]
@@ -61,10 +57,11 @@ def rule(summary: Summary) -> list[str]:
         return []
     what, rows = "fall" if summary.metric.higher_is_better else "rise", _rows(summary)
     least = f"chance on the {rows:,} scored rows" if rows else f"{USUAL} times the median step"
-    said = f"A {what} is told where it exceeds {least}, and {SHARE:.0%} of the range over all rounds, after "
-    said += f"the first tenth of them; the {MOST_FALLS} largest at most"
+    least += f", and {SHARE:.0%} of the range over all rounds"
+    said = f"A {what} is told where it exceeds {least}; the {MOST_FALLS} largest at most"
     by_size = ", ".join(str(at) for at, _ in falls(summary))
-    found = [f"{said}, which by size are of rounds {by_size}." if ", " in by_size else f"{said}."]
+    said += f", which by size are of rounds {by_size}" * (", " in by_size)
+    found = [f"{said}." if by_size else f"No {what} exceeds {least}."]
     of_silos = f"That of a silo must exceed chance on its own rows, and {USUAL} times its median step. "
     of_silos += "Intervals take it that as many answers changed as can have."
     return [*found, of_silos] if chance.counts(summary.metric) else found
@@ -116,7 +113,13 @@ def _why(summary: Summary, at: int, names: Names) -> str:
     new, old = number(record, "train_loss"), number(before, "train_loss")
     if new is not None and old is not None and new > chance.GREW * old > 0:
         said.append(f"the training loss rose from {old:.3g} to {new:.3g}")
-    return "; ".join([*(said or [UNKNOWN]), *_drawn(summary, place, names)])
+    return "; ".join([*(said or [_unknown(summary, at)]), *_drawn(summary, place, names)])
+
+
+def _unknown(summary: Summary, at: int) -> str:
+    """Say why a round is worse where nothing else happened in it: the run had diverged, or nobody knows."""
+    start = since(summary)
+    return f"the run had diverged since round {start:,}" if start and start <= at else "not known why"
 
 
 def _drawn(summary: Summary, place: int, names: Names) -> list[str]:
@@ -149,20 +152,19 @@ def silo_falls(
         return []
     drops = np.nan_to_num((values[:, :-1] - values[:, 1:]) * (1 if metric.higher_is_better else -1))
     usual, of_model = USUAL * np.median(np.abs(drops), axis=1), {at for at, _ in falls(summary)}
-    late = rounds[0] + LATE * (rounds[-1] - rounds[0])
     rows = np.array([held[name].out if name in held else 0 for name in called])
     looked = np.where(drops * rows[:, None] > FEWEST - 0.5, drops, 0.0)
     for place in np.argsort(-looked, axis=None, kind="stable")[:MOST_LOOKED].tolist():
         row, nth = divmod(place, drops.shape[1])
         old, new = values[row, nth : nth + 2].tolist()
         of, at = held.get(called[row]), rounds[nth + 1]
-        if of is None or not of.out or at <= late or at in of_model or drops[row, nth] <= usual[row]:
+        if of is None or not of.out or at in of_model or drops[row, nth] <= usual[row]:
             continue
         if chance.differ(old, new, of.out):
             verb, by = "falls" if metric.higher_is_better else "rises", units.points(drops[row, nth], metric)
             said = f"{metric.title} of silo {called[row]} {verb} by {by} to {metric.write(new)}"
             reach = units.between(*chance.apart(new, old, of.out), metric)
-            found.append(Event(at, said, f"{UNKNOWN}; 95% interval: {reach} ({of.words()})"))
+            found.append(Event(at, said, f"{_unknown(summary, at)}; 95% interval: {reach} ({of.words()})"))
     return found[: MOST_FALLS - len(of_model)]
 
 

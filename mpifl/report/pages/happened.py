@@ -22,7 +22,6 @@ from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, unit
 from mpifl.run.folder import number, why_lost
 
 MOST_LEFT_OUT, MOST_MINDED = 20, 3
-LOST_AGAIN = "lost again by the end"
 NO_FAULT = "No silo was left out of a round, and no rank was lost."
 ALL_ASKED = "All silos that were asked have answered, and no rank was lost."
 
@@ -39,7 +38,7 @@ def verdict(
             _reached(summary),
             spent(summary),
             stopped,
-            _of_silos(summary, held),
+            "" if diverged.of_no_use(summary) else _of_silos(summary, held),
         )
         if one
     ]
@@ -48,21 +47,22 @@ def verdict(
 def _reached(summary: Summary) -> str:
     """Say what the model reached by what it is judged by, and when it was at the target."""
     metric, judged, final = summary.metric, summary.judged_by, summary.final()
+    useless = diverged.of_no_use(summary)
+    title = f"{metric.title} of the model that diverged" if useless else metric.title
+    end = ", which is not to be reported." if useless else f"{_of_target(summary)}."
     by = f", by {summary.model_words}" if summary.model_words else ""
     by += ", by the shared model" if summary.personal and judged == metric.test else ""
     tested = "the test rows of all silos" if "split" in summary.job else "the server's test set"
     if final is not None:
         whose = tested if metric.test in summary.at_end else "the test rows of all silos"
-        said = f"{metric.title} is {metric.write(final)} on {whose}, scored once at the end{by}"
-        return f"{said}{_of_target(summary)}."
+        return f"{title} is {metric.write(final)} on {whose}, scored once at the end{by}{end}"
     if judged is None or (value := summary.figure(judged)) is None:
         return _unscored(summary)
     held = "the silos' validation rows" if summary.by_valid else HELD_OUT
     held = f"on {held}, taken together as one set"
     of = {metric.test: f"on {tested}", metric.pooled: held}
     mean = f"as the silos' mean, weighted by {'validation rows' if summary.by_valid else 'examples'}"
-    said = f"{metric.title} is {metric.write(value, summary.target)} {of.get(judged, mean)}{by}"
-    return f"{said}{_of_target(summary)}."
+    return f"{title} is {metric.write(value, summary.target)} {of.get(judged, mean)}{by}{end}"
 
 
 def _unscored(summary: Summary) -> str:
@@ -83,7 +83,7 @@ def _of_target(summary: Summary) -> str:
     target, at = summary.metric.write_briefly(summary.target), summary.reached(summary.target)
     when = f"was reached in round {at:,}" if at else f"was not reached{'' if summary.finished else ' yet'}"
     where = " on the silos' validation rows" if summary.by_valid else ""
-    lost, rows = f", and {LOST_AGAIN}" if lost_again(summary) else "", summary.rows
+    lost, rows = f", and {since}" if (since := missed_since(summary)) else "", summary.rows
     below = [] if at is None or lost else _below(summary, at)
     if below:
         named = f"{', '.join(map(str, below[:MOST_NAMED]))}{', ...' * (len(below) > MOST_NAMED)}"
@@ -108,12 +108,16 @@ def _below(summary: Summary, at: int) -> list[int]:
     ]
 
 
-def lost_again(summary: Summary) -> bool:
-    """Return whether the model is no longer at the target that a round has reached."""
+def missed_since(summary: Summary) -> str:
+    """Say since which round the model is no longer at the target that a round has reached; "" if it is."""
     value, target = summary.figure(summary.judged_by or ""), summary.target
     if value is None or target is None or not summary.reached(target):
-        return False
-    return not summary.metric.reaches(value, target)
+        return ""
+    if summary.metric.reaches(value, target):
+        return ""
+    told = [(r["round"], judged(r, summary.metric)) for r in summary.records]
+    good = max(at for at, found in told if found and summary.metric.reaches(found[1], target))
+    return f"missed since round {min((at for at, found in told if found and at > good), default=good):,}"
 
 
 def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
@@ -121,8 +125,9 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     told = scores(summary)
     each = ranked(told, summary.metric)
     alike = [name for name in told if one_class(told[name], held.get(name))]
-    one = alike_told(alike)
     found = [(name, value) for name, value in each if value is not None]
+    others = [(value, of.out) for name, value in found if name not in alike and (of := held.get(name))]
+    one = alike_told(alike, summary.metric, others)
     if len(found) < 2:
         return one if len(each) > 1 else ""
     write, half = summary.metric.write, median(value for _, value in found)
@@ -134,6 +139,7 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     def who_has(end: float) -> str:
         names = [name for name, value in found if value == end]
         said = NAMES.listed(names, MOST_NAMED)
+        said += " (rows of one class)" if set(names) <= set(alike) else ""
         return f"{said[:1].upper()}{said[1:]} {'are' if len(names) > 1 else 'is'}"
 
     own = " Each silo has a model of its own." if summary.personal else ""
@@ -226,15 +232,32 @@ def _asked(summary: Summary, names: Names) -> list[str]:
 def _marks(summary: Summary) -> list[Event]:
     """Return the round of the target, and the best one."""
     metric, found = summary.metric, []
+    if diverged.of_no_use(summary):
+        return []
     if summary.target is not None and (at := summary.reached(summary.target)):
         found.append(Event(at, f"The run reaches the target, {metric.write_briefly(summary.target)}"))
     if best := best_round(summary.records, metric):
         where = " on validation rows" if summary.by_valid else ""
         beaten = f", {chance.NO_BETTER}" * chance.guesses(summary, best[1])
-        found.append(Event(best[0], f"Best {metric.label}{where}: {metric.write(best[1])}{beaten}"))
+        found.append(
+            Event(
+                best[0], f"Best {metric.label}{where}: {metric.write(best[1])}{beaten}{_slid(summary, *best)}"
+            )
+        )
     if summary.stopped:
         found.append(Event(summary.rounds, "The run stops early"))
     return found
+
+
+def _slid(summary: Summary, at: int, best: float) -> str:
+    """Say how much worse the last round is than the best one, and what chance makes of that."""
+    value, metric, rows = number(summary.records[-1], summary.judged_by or ""), summary.metric, summary.rows
+    if value is None or value == best:
+        return ""
+    said = f"; round {summary.rounds:,} is {units.points(abs(best - value), metric)} worse"
+    if not rows or not chance.counts(metric):
+        return said
+    return f"{said}, {'more than chance makes' if chance.differ(best, value, rows) else 'within chance'}"
 
 
 def missed(records: Sequence[Mapping[str, object]]) -> list[tuple[str, list[int], str]]:

@@ -151,7 +151,8 @@ def reach_of(value: float, of: Held | None, metric: MetricInfo) -> str:
     if of is None or not of.out or not chance.counts(metric):
         return ""
     ends = units.reach(chance.interval(value, of.out), metric)
-    return f"95% interval {ends} on {of.out:,} row{'s' * (of.out > 1)}; "
+    alike = "rows of one class; " if of.commonest == 1 else ""
+    return f"{alike}95% interval {ends} on {of.out:,} row{'s' * (of.out > 1)}; "
 
 
 def _whose(summary: Summary) -> str:

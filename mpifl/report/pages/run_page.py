@@ -14,10 +14,10 @@ from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
 from mpifl.report.pages.answers_section import SILOS, TEST, Answered, answered, answers_section, plot_answers
-from mpifl.report.pages.diverged import cause, model_told
+from mpifl.report.pages.diverged import cause, model_told, of_no_use
 from mpifl.report.pages.falls import falls
 from mpifl.report.pages.gains import compared, gains_over
-from mpifl.report.pages.happened import LOST_AGAIN, happened, lost_again, minded, verdict
+from mpifl.report.pages.happened import happened, minded, missed_since, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
 from mpifl.report.runs import (
@@ -34,6 +34,7 @@ from mpifl.report.runs import (
     judging,
     read_run,
     read_tables,
+    rows_left_out,
     rows_of_rounds,
     trained_on,
     trains_alone,
@@ -134,12 +135,14 @@ def page(
     main = run_figures.curve(summary, names)
     over = gains_over(alone, summary, held) if alone is not None else {}
     useless = chance.of_no_use(found.rows.get(TEST) or found.rows.get(SILOS), _classes(spec))
+    gain = [*compared(summary, alone, over, held), useless, *rows_left_out(spec)]
     drawn, fallen = silos(summary, names, held, main, over)
     figures = [main, happened(summary, names, fallen, every is not None), *drawn]
     figures += answers_section(found, _classes(spec))
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary), run_figures.time(summary)]
     told = groups_told(summary, environment, spec)
     folds = [trust(summary, names, told), _of_silos(summary), data(spec), _rounds(summary)]
+    cards = _cards(summary, judging(summary, spec, held), held)
     return render(
         "report.html",
         title=title_of(summary.run, summary.job),
@@ -147,10 +150,8 @@ def page(
         every=every,
         broad=alone is not None,  # its table of silos has two more columns
         state=_state(summary, every),
-        head=_head(
-            summary, environment, names, every, held, [*compared(summary, alone, over, held), useless]
-        ),
-        cards=_cards(summary, judging(summary, spec, held), held),
+        head=_head(summary, environment, names, every, held, gain),
+        cards=cards[-1:] if of_no_use(summary) else cards,  # its time
         figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
     )
@@ -252,7 +253,7 @@ def _cards(summary: Summary, rows: int, holds: Mapping[str, Held]) -> list[tuple
             units.size(values["bytes_to_target"] or 0),
         ]
         cost += [f"{units.seconds(clock)} on the virtual clock"] if clock is not None else []
-        took = ", ".join(cost) + f"; {LOST_AGAIN}" * lost_again(summary) if at else "not reached"
+        took = "; ".join(filter(None, [", ".join(cost), missed_since(summary)])) if at else "not reached"
         cards.append((f"rounds to {metric.write_briefly(summary.target)}", f"{at:,.0f}" if at else "–", took))
     else:
         cards.append(("rounds", f"{summary.rounds:,}", ""))
@@ -260,10 +261,9 @@ def _cards(summary: Summary, rows: int, holds: Mapping[str, Held]) -> list[tuple
         parts = (("scoring", "seconds_evaluation"), ("checkpoints", "seconds_checkpoint"))
         spent = {what: whole for what, key in parts if (whole := summary.total(key))}
         carried = units.size(summary.total(*BYTES))
-        speed = units.speed(summary.records)
         told = [f"{units.seconds(sum(spent.values()))} more for {' and '.join(spent)}"] if spent else []
         told += [] if trains_alone(summary.job) else [f"{carried} between server and silos"]
-        told += [f"training: {speed}"] if speed else []
+        told += [f"training: {speed}"] if (speed := units.speed(summary.records)) else []
         cards.append(("time of rounds", units.seconds(summary.total("seconds")), "; ".join(told)))
     return cards
 

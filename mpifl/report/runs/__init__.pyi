@@ -77,6 +77,7 @@ from .silo_data import (
     of_groups as of_groups,
     one_class as one_class,
     read_shards as read_shards,
+    rows_left_out as rows_left_out,
     rows_of_rounds as rows_of_rounds,
     trained_on as trained_on,
 )

@@ -22,6 +22,7 @@ from mpifl.data.shards import (
     labels_of,
     read_any,
 )
+from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs import chance
 from mpifl.report.runs.runs import Summary
 from mpifl.run.folder import describe, same_data
@@ -75,11 +76,37 @@ def one_class(told: Mapping[str, Any], of: Held | None) -> bool:
     return ("auroc" in told and told["auroc"] is None) or (of is not None and of.commonest == 1.0)
 
 
-def alike_told(names: Sequence[str]) -> str:
-    """Say of silos whose rows have one class what counts them: the metrics that they have; "" of none."""
-    rule = "Accuracy counts them, although always that answer is right there. AUROC is undefined there, so "
-    rule += "figures over silos leave them out."
-    return f"The rows of {Names().listed(names, MOST_NAMED)} have one class. {rule}" if names else ""
+def alike_told(names: Sequence[str], metric: MetricInfo, others: Sequence[tuple[float, int]] = ()) -> str:
+    """Say of silos whose rows have one class whether a metric counts them; "" of none.
+
+    Args:
+        names: These silos.
+        metric: The metric.
+        others: Value and rows of every other silo, where known: what the metric is without them.
+    """
+    if not names:
+        return ""
+    said = f"The rows of {Names().listed(names, MOST_NAMED)} have one class."
+    if not chance.counts(metric):
+        undefined = " AUROC is undefined there, so figures over silos leave them out."
+        return said + undefined * (metric.name == "auroc")
+    said += f" {metric.title} counts them, although always that answer is right there"
+    rows = sum(many for _, many in others)
+    share = sum(value * many for value, many in others) / rows if rows else None
+    return (
+        f"{said}." if share is None else f"{said}; without them it is {metric.write(share)} on {rows:,} rows."
+    )
+
+
+def rows_left_out(spec: object) -> list[str]:
+    """Say how many rows the partition has left out, and at which silos, if it has recorded any."""
+    found = getattr(spec, "source", {}).get("dropped")
+    if not isinstance(found, Mapping) or not {"rows", "of"} <= found.keys() or not found["rows"]:
+        return []
+    silos = found.get("silos")
+    each = [f"{name} {many}" for name, many in silos.items()] if isinstance(silos, Mapping) else []
+    where = f": {', '.join(each[:MOST_NAMED])}{', ...' * (len(each) > MOST_NAMED)}" if each else ""
+    return [f"The partition left out {found['rows']} of {found['of']} rows, which lack values{where}."]
 
 
 def as_counted(summary: Summary, held: Mapping[str, Held]) -> Summary:

@@ -18,7 +18,9 @@ from unit.builders import write_folder, write_vertical_folder
 from mpifl.common.errors import InputError
 from mpifl.common.pages import charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.report.pages.comparison_page import compare_page
 from mpifl.report.pages.gains import Gain, gained, gains
+from mpifl.report.pages.happened import verdict
 from mpifl.report.pages.run_figures import over_steps
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.pictures.fitted_names import apart
@@ -178,12 +180,19 @@ def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path
         record(n, test_accuracy=0.5 + 0.3 * (n % 2), test_dice=0.5, model_round=11) for n in range(1, 13)
     ]
     run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
+    dropped = {"rows": 3, "of": 43, "silos": {"bern": 2, "0": 1}}
+    spec = spec.model_copy(update={"source": {"dropped": dropped}})
+    spec.write(tmp_path / "shards")
     write_environment(run, data=describe(spec))
     words, doubt = " ".join(read(run)[1].titles()), "intervals take rows as independent"
     assert "training moves it, too: the last 10 rounds lie from 50.00% to 80.00%" in words
     assert "4 rounds · saved model: round 11, the best" in words
     assert "are of the last round; figures above are of the best round, 11." in words
     assert f"Warning: {doubt}" in words
+    gone = "he partition left out 3 of 43 rows, which lack values: bern 2, 0 1."
+    assert f"T{gone}" in words
+    page = compare_page([read_run(run)], {}, None, tmp_path / "compare.html", "runs")
+    assert f"T{gone}" in " ".join(Reader(page).titles())
     images = {"silos": {"a": {"dice": 0.5}, "b": {"dice": 0.75}}}
     write_environment(run, metric={"name": "dice", "higher_is_better": True})
     (run / "metrics.jsonl").write_bytes(encode_record(record(1, test_dice=0.5, **images)))
@@ -204,9 +213,18 @@ def test_a_silo_of_one_class_counts_by_accuracy_and_not_by_auroc_as_in_the_recor
     words = " ".join(read(run)[1].titles())
     assert "a 50.00% one class only b 75.00% 0.5000 c 100.00% 0.9000" in words
     assert "'one class only': the silo's rows have one class, so AUROC is undefined." in words
-    rule = "The rows of silo a have one class. Accuracy counts them, although always that answer is right "
-    assert f"{rule}there. AUROC is undefined there, so figures over silos leave them out." in words
-    assert "The mean over silos, each counted once, is 75.00%. Silo a is the worst of 3 silos" in words
+    rule = (
+        "The rows of silo a have one class. Accuracy counts them, although always that answer is right there."
+    )
+    assert rule in words
+    assert "leave them out" not in words, "of AUROC the table says it"
+    held = {name: Held(4, rows, {0: rows}) for name, rows in (("a", 10), ("b", 30), ("c", 10))}
+    of_silos = verdict(read_run(run), held={**held, "b": Held(4, 30, {0: 15, 1: 15})})[-1]
+    assert "Silo c (rows of one class) is the best, with 100.00%." in of_silos
+    assert of_silos.endswith("is right there; without them it is 75.00% on 30 rows.")
+    assert (
+        "The mean over silos, each counted once, is 75.00%. Silo a (rows of one class) is the worst" in words
+    )
     assert "worst silo 50.00% silo a; the mean over silos is 75.00%" in words
     compare_runs([run])
     printed = capsys.readouterr().out
