@@ -13,6 +13,7 @@ from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.judging import ranked, scores
 from mpifl.report.runs import Difference, Held, Summary, chance, trains_alone, units
 from mpifl.run.folder import same_data
+from mpifl.run.job import OF_SUMS
 
 SEEDS, EXAMPLES = "the seeds", "the held-out examples"
 """What chance comes from."""
@@ -122,8 +123,9 @@ def values(summary: Summary) -> dict[str, float]:
 
 def gain_unknown(summary: Summary) -> list[str]:
     """Say that a run by itself cannot tell whether it helped a silo, and which command can; nothing of a run
-    that diverged, or whose silos train alone or have columns of the same rows."""
-    if trains_alone(summary.job) or "split" in summary.job or summary.diverged:
+    that diverged, of exact sums, or whose silos train alone or have columns of the same rows."""
+    sums = summary.job.get("algorithm", {}).get("name") in OF_SUMS
+    if sums or trains_alone(summary.job) or "split" in summary.job or summary.diverged:
         return []
     said = "Did it help a silo? This page cannot tell, since no silo was trained alone."
     run = shlex.quote(str(summary.run))

@@ -50,6 +50,17 @@ def doubts(spec: Told) -> str:
     return of_groups([*spec.silos, spec.test]) if isinstance(spec, FederationSpec) else ""
 
 
+def fit_doubt(spec: Told) -> str:
+    """Return what is to be said against errors of a fit to the training rows of a shard folder; "" where no
+    group has several of them."""
+    silos = spec.silos if isinstance(spec, FederationSpec) else ()
+    shared = any(
+        entry.examples["train"] > (entry.groups or {}).get("train", entry.examples["train"])
+        for entry in silos
+    )
+    return f"errors, p and {OF_GROUPS}" if shared else ""
+
+
 @dataclass(frozen=True)
 class Held:
     """How many examples a silo trains on, how many it holds out, and how many of these each class has, where

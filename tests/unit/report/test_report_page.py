@@ -170,7 +170,50 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     assert 'class="span"' not in read(run)[0], "nobody knows how many examples there were"
 
 
-def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path, capsys):
+FIT = {"log_likelihood": -1.5, "aic": 7.0, "rows": 4, "decrement": 0.0, "coefficients": [
+    {"name": "a name of a column, as long as names of columns in clinics may be", "estimate": -0.000143219,
+     "error": 0.00012346, "statistic": -1.16, "p": 0.246, "low": -0.00038519, "high": 9.8766e-05},
+    {"name": "sex=f", "left_out": True, "reference": True}]}  # fmt: skip
+
+
+def test_a_fit_has_its_table_on_the_page_and_whole_figures_in_a_narrow_terminal(
+    tmp_path, capsys, monkeypatch
+):
+    """What its way of training does not use is not told, and no command is advised that refuses it."""
+    spec = write_folder(tmp_path / "shards", [4], silos_test=10)
+    newton = {"algorithm": {"name": "newton"}, "task": {"name": "binary"}}
+    run = make_run(
+        tmp_path / "run", [record(1, **FIT, silos={"0": {}})], shards=tmp_path / "shards", **newton
+    )
+    write_environment(run, data=describe(spec))
+    words = " ".join(read(run)[1].titles())
+    assert "-0.00014322 0.0001235 -1.160 0.2460 -0.0003852 9.877e-05 sex=f reference" in words
+    assert "lr 0.1" not in words
+    assert "mpifl baseline" not in words
+    doubt = "errors, p and intervals take rows as independent; rows of one group are not"
+    assert doubt not in words
+    (entry,) = spec.silos
+    spec = spec.model_copy(update={"silos": [entry.model_copy(update={"groups": {"train": 2, "test": 10}})]})
+    spec.write(tmp_path / "shards")
+    write_environment(run, data=describe(spec))
+    assert doubt in " ".join(read(run)[1].titles())
+    monkeypatch.setenv("COLUMNS", "80")
+    show_coefficients(run, tmp_path / "c.csv", tmp_path / "c.tex")
+    printed = capsys.readouterr().out
+    assert "-0.00014322" in printed
+    assert "…" not in printed
+    assert "no room here for 95 %: low, high, statistic, error: widen the terminal" in printed
+    assert doubt in " ".join(printed.split())
+    assert "sex=f & reference &" in (tmp_path / "c.tex").read_text()
+    monkeypatch.setenv("COLUMNS", "160")
+    show_coefficients(run)
+    assert FIT["coefficients"][0]["name"] in (printed := capsys.readouterr().out)
+    assert "9.877e-05" in printed
+    with pytest.raises(InputError, match=r"--latex .*none/c.tex: cannot be written"):
+        show_coefficients(run, None, tmp_path / "none" / "c.tex")
+
+
+def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path):
     spec = write_folder(tmp_path / "shards", [4], test=40)
     spec = spec.model_copy(update={"test": spec.test.model_copy(update={"groups": {"test": 20}})})
     spec.write(tmp_path / "shards")
@@ -190,10 +233,6 @@ def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path
     words = " ".join(read(run)[1].titles())
     assert doubt not in words, "there is no interval"
     assert f"Images without a target do not count; 'mpifl evaluate {run} --silos' says how many do." in words
-    fit = {"coefficients": [], "log_likelihood": 0.0, "aic": 0.0, "rows": 4, "decrement": 0.0}
-    (run / "metrics.jsonl").write_bytes(encode_record(record(1, **fit)))
-    show_coefficients(run)
-    assert doubt in capsys.readouterr().out
 
 
 def test_a_silo_of_one_class_counts_by_accuracy_and_not_by_auroc_as_in_the_record(tmp_path, capsys):
