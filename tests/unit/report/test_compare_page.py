@@ -159,7 +159,7 @@ TOLD = [
     (([0.9], [0.7, 0.8]), SINGLE, UNTOLD),
     (
         ([0.8, 0.8], [0.8, 0.8]),
-        "No difference is seen between the two",
+        "No difference is seen between the two settings. lr 0.1 and lr 0.2 are equal: accuracy 80.00",
         "at the same value: 95% interval 0.00 to ",
     ),
 ]
