@@ -59,8 +59,8 @@ SUBSTANCES = {
 """How words of a column's name begin that has such a substance: other factors are chance there."""
 TIMES = ("age", "alter", "year", "month", "day", "time", "dur", "jahr", "monat", "tag")
 FIT, WIDEST, ENOUGH = 0.12, 0.25, 20
-"""How far all three quartiles may be off such a factor, as a share; off one of the substance that a column's
-name tells, where values spread as far; and the rows that a silo needs for it."""
+"""How far all three quartiles may be off such a factor, as a share. That of a named substance may be further
+off, where values spread as far. And the rows that a silo needs for it."""
 
 QUARTILE = 0.6745
 """How many deviations a quartile of the normal distribution is off its mean."""

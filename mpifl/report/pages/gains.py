@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from mpifl.common import InputError
+from pydantic_core import from_json
+
+from mpifl.common import LARGEST_FILE, InputError, one_line, read_whole
 from mpifl.common.pages import Cell, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.judging import ranked, scores
@@ -127,6 +131,9 @@ def gain_unknown(summary: Summary) -> list[str]:
     sums = summary.job.get("algorithm", {}).get("name") in OF_SUMS
     if sums or trains_alone(summary.job) or "split" in summary.job or summary.diverged:
         return []
+    if told := _told_by_baseline(summary.run):
+        table = summary.run.absolute().parent / "baseline.html"
+        return [f"Did it help a silo? {told} {table} has the table of the silos."]
     said = "Did it help a silo? This page cannot tell, since no silo was trained alone."
     run = shlex.quote(str(summary.run))
     if "privacy" in summary.job or "security" in summary.job:
@@ -136,6 +143,15 @@ def gain_unknown(summary: Summary) -> list[str]:
         how = "Train each silo alone (algorithm 'ditto' with lambda = 0), then run"
         return [f"{said} {how} 'mpifl report {run} --alone RUN'."]
     return [f"{said} To answer, run 'mpifl baseline {run}/job.toml --out {run}-baseline'."]
+
+
+def _told_by_baseline(run: Path) -> str:
+    """Return the verdict of `mpifl baseline` where a run is its federated one; "" where there is none."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none there, or not one of ours
+        if run.absolute().name == "federated":
+            told = from_json(read_whole(run.absolute().parent / "baseline.json", LARGEST_FILE))
+            return one_line(str(told["verdict"]))
+    return ""
 
 
 def gains_over(alone: Summary, summary: Summary, held: Mapping[str, Held]) -> dict[str, Gain]:

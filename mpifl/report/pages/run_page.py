@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mpifl.common import LARGEST_FILE, Names, read_whole
-from mpifl.common.pages import Block, Figure, Fold, Said, Table, check_page, render, there, write_page
+from mpifl.common.pages import Block, Fold, Table, check_page, render, there, write_page
 from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
@@ -20,8 +20,8 @@ from mpifl.report.pages.gains import compared, gains_over
 from mpifl.report.pages.happened import LOST_AGAIN, happened, lost_again, minded, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
+from mpifl.report.pictures import coefficients
 from mpifl.report.runs import (
-    FIT_HEADS,
     PLAIN,
     Held,
     Summary,
@@ -31,19 +31,15 @@ from mpifl.report.runs import (
     doubts,
     examples,
     fit_doubt,
-    fit_of,
-    fit_rows,
     groups_told,
     headline,
     judging,
     read_run,
     read_tables,
     rows_of_rounds,
-    said_of_fit,
     trained_on,
     trains_alone,
     units,
-    unsettled,
 )
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 
@@ -140,9 +136,9 @@ def page(
     main = run_figures.curve(summary, names)
     over = gains_over(alone, summary, held) if alone is not None else {}
     useless = chance.of_no_use(found.rows.get(TEST) or found.rows.get(SILOS), _classes(spec))
-    drawn, fallen = silos(summary, names, held, main, over)
+    drawn, fallen = silos(summary, names, found.reaching(held, summary.metric), main, over)
     figures = [main, happened(summary, names, fallen, every is not None), *drawn]
-    figures += [_coefficients(summary, fit_doubt(spec)), *answers_section(found, _classes(spec))]
+    figures += [coefficients(summary.records, fit_doubt(spec)), *answers_section(found, _classes(spec))]
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary), run_figures.time(summary)]
     told = groups_told(summary, environment, spec)
     folds = [trust(summary, names, told), _of_silos(summary), data(spec), _rounds(summary)]
@@ -272,14 +268,6 @@ def _cards(summary: Summary, rows: int, holds: Mapping[str, Held]) -> list[tuple
         told += [f"training: {speed}"] if speed else []
         cards.append(("time of rounds", units.seconds(summary.total("seconds")), "; ".join(told)))
     return cards
-
-
-def _coefficients(summary: Summary, doubt: str) -> Figure | None:
-    """Return the table of a fit, if the run is one; `doubt` is said against its errors."""
-    if not (fit := fit_of(summary.records)):
-        return None
-    said = [one for one in (*said_of_fit(fit, doubt), unsettled(fit)) if one]
-    return Figure("Coefficients", "", [*map(Said, said), Table.of(FIT_HEADS, fit_rows(fit))], wide=True)
 
 
 def _of_silos(summary: Summary) -> Block | None:

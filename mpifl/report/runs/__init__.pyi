@@ -33,13 +33,6 @@ from .compared_runs import (
 from .curve_legends import (
     legends as legends,
 )
-from .fit_table import (
-    FIT_HEADS as FIT_HEADS,
-    fit_of as fit_of,
-    fit_rows as fit_rows,
-    said_of_fit as said_of_fit,
-    unsettled as unsettled,
-)
 from .held_against import (
     cells_against as cells_against,
     held_to as held_to,

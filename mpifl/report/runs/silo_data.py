@@ -69,6 +69,8 @@ class Held:
     train: int
     out: int
     labels: Mapping[int, int] = field(default_factory=dict)
+    reach: tuple[float, float] | None = None
+    """The 95 % interval of a metric that is no share of right answers, where scores tell it."""
 
     @property
     def commonest(self) -> float | None:

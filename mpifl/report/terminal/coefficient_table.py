@@ -12,16 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mpifl.common import InputError, write_atomic
-from mpifl.report.runs import (
-    FIT_HEADS,
-    fit_doubt,
-    fit_of,
-    fit_rows,
-    read_run,
-    said_of_fit,
-    trained_on,
-    unsettled,
-)
+from mpifl.report.pictures import FIT_HEADS, fit_of, fit_rows, said_of_fit, unsettled
+from mpifl.report.runs import fit_doubt, read_run, trained_on
 from mpifl.report.terminal.stats_table import as_latex
 from mpifl.run.folder import read_environment, read_metrics
 

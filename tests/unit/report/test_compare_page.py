@@ -767,7 +767,7 @@ def test_nothing_of_a_picture_is_cut_and_no_two_settings_look_alike(tmp_path, mo
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         if size and many > 11:
-            wanted = r"--size 3.3x2.5: is too small for 1 panel and the names; use [\d.]+x[\d.]+, or fewer by"
+            wanted = r"--size 3.3x2.5: is too small for 1 panel and the names; use [\d.]+x[\d.]+, or shorter"
             with pytest.raises(InputError, match=wanted):
                 draw(found, tmp_path / "c.svg", None, drawing)
             return

@@ -4,6 +4,7 @@ import base64
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -163,6 +164,13 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     assert f"This page cannot tell, since no silo was trained alone. To answer, {answer}." in words[
         -1
     ] + " ".join(words)
+    told = tmp_path / "federated"
+    shutil.copytree(run, told)
+    (tmp_path / "baseline.json").write_text('{"verdict": "Federation helped with seed 1."}')
+    words = " ".join(read(told)[1].titles())
+    assert f"Did it help a silo? Federation helped with seed 1. {tmp_path}/baseline.html has" in words
+    (tmp_path / "baseline.json").write_text("[1")
+    assert "This page cannot tell, since" in " ".join(read(told)[1].titles())
     text = read(run)[0]
     assert '<span class="option">--out</span>' in text
     assert ".option { white-space: nowrap; }" in text, "no line breaks within an option"
@@ -739,6 +747,14 @@ def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
     assert "Chance is not known for single silos, so no gain is bold." in words
     assert "Tango" not in words
     assert 'class="worst" data-value="-0.2' not in text
+    assert "auroc of a silo has no interval here" in words.lower()
+    told = {"columns": [[[0.5, 2, 4]]], "intervals": {"auroc": [0.8125, 0.9375]}}
+    content = {"run": "run", "silos": {"0": {"answers": told}, "1": {}}, "answers": told}
+    (tmp_path / "scores.json").write_text(json.dumps(content))
+    words = " ".join(Reader(write_report(run, scores=[tmp_path / "scores.json"]).read_text()).titles())
+    assert "0 90.00% 81.2% to 93.8%" in words
+    assert "Lines are 95% intervals by --scores (DeLong)." in words
+    assert "of a silo has no interval here" not in words
 
 
 @given(st.integers(1, 500), st.data())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from mpifl.common.pages import Figure, Said, Table
+
 FIT_HEADS = ("column", "estimate", "error", "statistic", "p", "95 %: low", "high")
 SETTLED = 1e-8
 """The decrement of Newton's method below which a fit's digits stand."""
@@ -47,6 +49,14 @@ def unsettled(fit: Mapping[str, Any]) -> str:
     if fit["decrement"] <= SETTLED:
         return ""
     return f"these coefficients have not settled (decrement {fit['decrement']:.2g})"
+
+
+def coefficients(records: Sequence[Mapping[str, Any]], doubt: str) -> Figure | None:
+    """Return the table of a fit on a page; None of a run that is none. See `said_of_fit` for the doubt."""
+    if not (fit := fit_of(records)):
+        return None
+    said = [one for one in (*said_of_fit(fit, doubt), unsettled(fit)) if one]
+    return Figure("Coefficients", "", [*map(Said, said), Table.of(FIT_HEADS, fit_rows(fit))], wide=True)
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> str:
