@@ -126,8 +126,11 @@ def values(summary: Summary) -> dict[str, float]:
 
 
 def gain_unknown(summary: Summary) -> list[str]:
-    """Say that a run by itself cannot tell whether it helped a silo, and which command can; nothing of a run
-    that diverged, of exact sums, or whose silos train alone or have columns of the same rows."""
+    """Say what a baseline has told of a run, or that it cannot tell whether it helped a silo, and what can.
+
+    Nothing is said of a run that diverged, of exact sums, or whose silos train alone or have columns of the
+    same rows.
+    """
     sums = summary.job.get("algorithm", {}).get("name") in OF_SUMS
     if sums or trains_alone(summary.job) or "split" in summary.job or summary.diverged:
         return []
