@@ -166,7 +166,7 @@ def _summary(spec: FederationSpec, out: Path) -> str:
 
 
 def _warn(spec: FederationSpec | VerticalSpec, more: Sequence[str] = ()) -> None:
-    for told in [*(doubt.what for doubt in doubts(spec, made=True)), *more]:
+    for told in [*(doubt.what for doubt in doubts(spec, spelled=True)), *more]:
         typer.echo(f"warning: {one_line(told)}", err=True)
 
 

@@ -16,7 +16,16 @@ from rich.text import Text
 
 from data_prep.check.duplicates import Equal, Hashes, duplicates
 from data_prep.check.groups import numbered_by_sites, parted, unseen as unseen_groups
-from data_prep.model import all_seen, doubts, ids_told, release, row_bytes, units_told, unseen
+from data_prep.model import (
+    all_seen,
+    doubts,
+    ids_told,
+    lone_levels,
+    release,
+    row_bytes,
+    units_told,
+    unseen,
+)
 from data_prep.write import AGREED, PIECE
 from mpifl.common import ShardError, visible
 from mpifl.data import Column, Features, Inputs, Ragged, Targets, flat, label_counts
@@ -69,6 +78,7 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
         findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
     with contextlib.suppress(ShardError):  # what is wrong with it has been found above
         findings += [CheckFinding(FILE, "units", told, "warning") for told in units_told(folder, spec)]
+        findings += [CheckFinding(FILE, "levels", told, "warning") for told in lone_levels(folder, spec)]
     again = [CheckFinding(found.file, "groups", found.what) for found in parted(folder, spec)]
     with contextlib.suppress(ShardError):
         again += [CheckFinding(FILE, "ids", told, "warning") for told in ids_told(folder, spec)]
@@ -99,7 +109,7 @@ def _apart(found: Equal, whose: Mapping[str, bool], spec: FederationSpec) -> boo
 
 def doubtful(spec: FederationSpec | VerticalSpec) -> list[CheckFinding]:
     """Return what is doubtful in `federation.json`, as warnings."""
-    return [CheckFinding(FILE, doubt.kind, doubt.what, "warning") for doubt in doubts(spec)]
+    return [CheckFinding(FILE, doubt.kind, doubt.what, "warning") for doubt in doubts(spec, spelled=True)]
 
 
 def equal(found: Equal, *, apart: bool = False) -> CheckFinding:

@@ -49,5 +49,5 @@ def sites(
     typer.echo(
         f"{out / 'federation.json'}: {len(made.silos)} silos; {out / 'agreed'} has specs and statistics"
     )
-    for line in [*told, *(doubt.what for doubt in doubts(made, made=True))]:
+    for line in [*told, *(doubt.what for doubt in doubts(made, spelled=True))]:
         typer.echo(f"warning: {one_line(line)}", err=True)

@@ -1,5 +1,6 @@
 from .belonging import KEEPS as KEEPS, Groups as Groups, Order as Order, renumbered as renumbered
 from .blaming import blamed as blamed
+from .confounded import lone_levels as lone_levels
 from .dataset import Cut as Cut, Dataset as Dataset
 from .doubting import doubts as doubts, of_tokens as of_tokens
 from .leaving import changes_of as changes_of, changes_together as changes_together, noted_as as noted_as

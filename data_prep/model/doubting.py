@@ -26,20 +26,20 @@ class Doubt(NamedTuple):
     what: str
 
 
-def doubts(spec: FederationSpec | VerticalSpec, *, made: bool = False) -> list[Doubt]:
+def doubts(spec: FederationSpec | VerticalSpec, *, spelled: bool = False) -> list[Doubt]:
     """Return what is doubtful in `federation.json`, which alone is looked at.
 
     Classes without a training example or with few, test examples of classes that no silo trains on, masks of
     0 and 255. Names that differ only by case, columns whose names are a row. Groups of one row. Rows that
-    were left out, and values that were changed; by spellings that the spec states where shards are `made`.
+    were left out, and values that were changed; where asked, those `spelled` otherwise as the spec states it.
     """
     found = _classes(spec), _many(spec), _names(spec), _header(spec), _groups(spec)
-    return [*(doubt for doubts in found for doubt in doubts), *_changed(spec, made)]
+    return [*(doubt for doubts in found for doubt in doubts), *_changed(spec, spelled)]
 
 
-def _changed(spec: FederationSpec | VerticalSpec, made: bool) -> Iterator[Doubt]:
+def _changed(spec: FederationSpec | VerticalSpec, spelled: bool) -> Iterator[Doubt]:
     for kind, told in changes_of(spec.source).items():
-        if made or kind != "spelled":
+        if spelled or kind != "spelled":
             yield Doubt(kind, told)
     match spec.source.get("laid"):
         case {"images": int(count), "on": str(ground)}:

@@ -65,26 +65,25 @@ class Changed(BaseModel):
     Attributes:
         columns: How many, by column and what was done.
         silos: How many of them each silo has, by its name, where that is known.
+        sites: `columns` of each site, by its name, where tables of sites were joined and that was asked for.
         test: The same of the server's test set.
     """
 
     columns: dict[str, dict[str, int]] = {}
     silos: dict[str, int] = {}
+    sites: dict[str, dict[str, dict[str, int]]] = {}
     test: Changed | None = None
-
-    def in_short(self, what: str) -> str:
-        """Say it by column alone."""
-        counts = {name: sum(hows.values()) for name, hows in self.columns.items()}
-        said = [f"{self.count:,} {what}: {_listed(counts)}"]
-        said += [f"of the test set: {self.test.in_short(what)}"] if self.test else []
-        return "; ".join(said) if self.count or self.test else ""
 
     def said(self, what: str, by: str) -> str:
         """Say it, with `by` between how many and what was done."""
         what = what if self.count != 1 else what.replace("values were", "value was")
-        done = {f"{name}\0{how}": n for name, hows in self.columns.items() for how, n in hows.items()}
+        of = {f" at {site}": columns for site, columns in self.sites.items()} or {"": self.columns}
+        done = {
+            f"{name}\0{how}{where}": n
+            for where, columns in of.items() for name, hows in columns.items() for how, n in hows.items()
+        }  # fmt: skip
         said = [f"{self.count:,} {what}: {_listed(done, by)}"] if done else []
-        said += [f"by silo: {_listed(self.silos)}"] if self.silos else []
+        said += [f"by silo: {_listed(self.silos)}"] if self.silos and not self.sites else []
         said += [f"of the test set: {self.test.said(what, by)}"] if self.test else []
         return "; ".join(said)
 
@@ -117,7 +116,7 @@ def _told(source: Any, key: str, kind: type[Told]) -> Told:
 def changes_of(source: dict[str, Any]) -> dict[str, str]:
     """Return lines that say what was done to rows and values, by its kind, from `source` of a folder.
 
-    `spelled`, what the spec states itself, is for the command that makes shards.
+    `spelled` is what the spec states itself.
     """
     spelled = _told(source, "spelled", Changed)
     filled, respelled = (_told(source, key, Changed) for key in ("filled", "respelled"))
@@ -125,7 +124,7 @@ def changes_of(source: dict[str, Any]) -> dict[str, str]:
         "left out": str(_told(source, "dropped", Dropped)),
         "filled": filled.said("missing values were filled", "by "),
         "respelled": respelled.said("values were read as another spelling", ""),
-        "spelled": spelled.in_short("values were read by other spellings that the spec states"),
+        "spelled": spelled.said("values were read by other spellings that the spec states", ""),
         "columns": _index(source.get("index")),
         **(source["notes"] if isinstance(source.get("notes"), dict) else {}),
     }
@@ -152,7 +151,10 @@ def changes_together(specs: Sequence[FederationSpec]) -> dict[str, Any]:
     added: dict[str, Any] = {
         key: _together(specs, key, Changed) for key in ("filled", "spelled", "respelled")
     }
-    by_site = [(one.silos[0].name if one.silos else "", one.source.get("notes")) for one in specs]
+    if added["spelled"]:
+        told = [(_called(one), _told(one.source, "spelled", Changed)) for one in specs]
+        added["spelled"]["sites"] = _sites(told)
+    by_site = [(_called(one), one.source.get("notes")) for one in specs]
     notes = {f"{kind} of {site}": f"{site}: {line}"
              for site, own in by_site if isinstance(own, dict) for kind, line in own.items()}  # fmt: skip
     return {"dropped": _together(specs, "dropped", Dropped), **added, "notes": notes or None}
@@ -160,8 +162,17 @@ def changes_together(specs: Sequence[FederationSpec]) -> dict[str, Any]:
 
 def _together(specs: Sequence[FederationSpec], key: str, kind: type[Told]) -> dict[str, Any] | None:
     """Return what is told of one kind at all sites, added up; None where nothing is."""
-    told = [(one.silos[0].name if one.silos else "", _told(one.source, key, kind)) for one in specs]
+    told = [(_called(one), _told(one.source, key, kind)) for one in specs]
     return kind.added(told).model_dump(exclude_defaults=True) or None
+
+
+def _called(spec: FederationSpec) -> str:
+    return spec.silos[0].name if spec.silos else ""
+
+
+def _sites(told: Sequence[tuple[str, Changed]]) -> dict[str, dict[str, dict[str, int]]]:
+    """Return what each site tells, by its name; a federation that had sites already tells that of each."""
+    return {site: of for name, one in told for site, of in (one.sites or {name: one.columns}).items() if of}
 
 
 def _by_site(told: Sequence[tuple[str, Told]]) -> dict[str, int]:

@@ -58,8 +58,9 @@ SUBSTANCES = {
 }
 """How words of a column's name begin that has such a substance: other factors are chance there."""
 TIMES = ("age", "alter", "year", "month", "day", "time", "dur", "jahr", "monat", "tag")
-FIT, ENOUGH = 0.12, 20
-"""How far all three quartiles may be off such a factor, as a share, and the rows that a silo needs for it."""
+FIT, WIDEST, ENOUGH = 0.12, 0.25, 20
+"""How far all three quartiles may be off such a factor, as a share. That of a named substance may be further
+off, where values spread as far. And the rows that a silo needs for it."""
 
 QUARTILE = 0.6745
 """How many deviations a quartile of the normal distribution is off its mean."""
@@ -176,6 +177,7 @@ def _of_column(name: str, spreads: Sequence[Spread]) -> Iterator[str]:
         medians = ", ".join(f"{one.median:.3g} at {one.silo}" for one in (middle, far))
         more = f" and {len(odd) - 1:,} more" if len(odd) > 1 else ""
         known = f"; the factor is {factor}" if (factor := factor_told(name, far, middle)) else ""
+        known += f": factor = {_factor(name, far, middle):.3g} at {far.silo}" if factor else ""
         remedy = f"{name} = {{ kind = 'numeric', factor = ... }} in a site's spec converts"
         yield f"column {name}: median {medians}{more}; are the units the same? {remedy}{known}"
 
@@ -211,7 +213,17 @@ def known_factor(one: Spread, other: Spread, name: str | None = None) -> str:
     units = [unit for unit in KNOWN if name is None or _may_have(name, unit)]
     off = {unit: float(np.abs(factors / KNOWN[unit] - 1).max()) for unit in units}
     unit = min(off, key=lambda one: off[one])
-    return unit if off[unit] <= FIT else ""
+    spread = max(one.width / abs(one.median) / 2 for one in (less, more))
+    of_substance = name is not None and unit.startswith((*SUBSTANCES,))
+    return unit if off[unit] <= (max(FIT, min(WIDEST, spread)) if of_substance else FIT) else ""
+
+
+def _factor(name: str, far: Spread, other: Spread) -> float:
+    """Return by what numbers at the one silo become as those at the other: a known factor, or that of the
+    medians."""
+    by = other.median / far.median
+    known = KNOWN.get(known_factor(far, other, name), abs(max(by, 1 / by)))
+    return known if abs(by) > 1 else 1 / known
 
 
 def _may_have(name: str, unit: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from data_prep.cut import WriteOptions
-from data_prep.model import ids_told, units_told
+from data_prep.model import ids_told, lone_levels, units_told
 from data_prep.schemes import Shares
 from data_prep.site.agreement import assemble, new_spec, spec_of_table
 from data_prep.site.site import Site, import_site
@@ -122,7 +122,8 @@ def join_sites(
             more["source_options"] = kept_words(kind, holding.group, holding.order, words)
             import_site(kind, path, agreed / "agreed.json", folder, Site(number, site), holding.seed, **more)
         made = assemble(folder)
-        return Joined(made, [*units_told(folder, made), *ids_told(folder, made), *told])
+        doubted = [*units_told(folder, made), *lone_levels(folder, made), *ids_told(folder, made)]
+        return Joined(made, [*doubted, *told])
 
 
 def _table(site: str, path: Path, spec: Path | None) -> SiteTable:

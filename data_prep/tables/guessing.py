@@ -212,9 +212,11 @@ def unlike_levels(
         each = found.texts_of_tables if len(found.texts) <= MOST_UNLIKE_LEVELS else []
         others = [set().union(*each[:at], *each[at + 1 :]) for at in range(len(each))]
         apart = [at for at, own in enumerate(each) if own and others[at] and not own & others[at]]
+        one = {text: first for first, spellings in _by_spelling(found).items() for text in spellings}
         for at in apart[:1]:
-            own, rest = (", ".join(map(visible, sorted(of))) for of in (each[at], others[at]))
-            pair = f"[{quoted(min(others[at]))}, {quoted(min(each[at]))}]"
-            what = f"spellings: {name} has {own} in {tables[at].name}, and {rest} in the others"
-            said.append(f"{what}; write together what means the same, as {pair}")
+            own, rest = ({one[text] for text in of} for of in (each[at], others[at]))
+            if own - rest and rest - own:  # what is one value already is none to write together
+                there, elsewhere = (", ".join(map(visible, sorted(of))) for of in (own - rest, rest - own))
+                what = f"spellings: {name} has {there} in {tables[at].name}, and {elsewhere} in the others"
+                said.append(f"{what}; write together what means the same, in one [ ]")
     return said

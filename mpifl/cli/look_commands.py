@@ -149,11 +149,12 @@ def report(
 def coefficients(
     run: Run,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write them with all digits.")] = None,
+    latex: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table (booktabs).")] = None,
 ) -> None:
     """Show a regression's coefficients: estimates, standard errors, tests and intervals."""
     from mpifl.report.terminal import show_coefficients
 
-    show_coefficients(run, csv)
+    show_coefficients(run, csv, latex)
 
 
 def stats(

@@ -135,3 +135,24 @@ def test_spellings_that_one_site_alone_has_are_told(tmp_path, capsys):
     assert "spellings: sex has 1, 2 in south.csv, and F, M in the others; write together what means" in told
     assert "spellings: ill has no, yes in south.csv, and 0, 1 in the others; " in told
     assert "spellings: age" not in told
+    (tmp_path / "south.csv").write_text("age,sex,ill\n" + "1.5,W,1\n2.5,m,0\n" * 30)
+    assert command("draft", *tables, "--label", "ill", "--out", tmp_path / "other.toml") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    said = (
+        "spellings: sex has W in south.csv, and F in the others; write together what means the same, in one"
+    )
+    assert said in told
+    words = [*tables, "--spec", tmp_path / "other.toml", "--out", tmp_path / "out"]
+    assert command("sites", *words) == 0
+    lone = "column sex: south alone has 'W', and lacks 'F', which all others have"
+    merged = "30 values were read by other spellings that the spec states: sex 30 'm' as 'M' at south"
+    said = capsys.readouterr().err
+    assert lone in said
+    assert merged in said
+    assert command("check", tmp_path / "out") == 0
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "levels" in said
+    assert "spelled" in said
+    (tmp_path / "north.csv").write_text("age,sex,ill\n" + "1.5,W,1\n2.5,F,0\n3.5,M,0\n" * 20)
+    assert command("sites", *words[:-1], tmp_path / "again") == 0
+    assert "alone has" not in capsys.readouterr().err

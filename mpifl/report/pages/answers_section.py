@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +13,18 @@ from pydantic_core import from_json
 
 from mpifl.common import LARGEST_FILE, InputError, read_whole
 from mpifl.common.pages import Figure, Grid, Said, charts, there
-from mpifl.learning.metrics import AnswerColumn, ToldAnswers, base_rate, calibration, precision_recall, roc
+from mpifl.learning.metrics import (
+    AnswerColumn,
+    MetricInfo,
+    ToldAnswers,
+    base_rate,
+    calibration,
+    precision_recall,
+    roc,
+)
 from mpifl.report.judging import NAMES, weights_told, why_none
 from mpifl.report.pictures import AnswerChart, Confusion, Reach, draw_answers
-from mpifl.report.runs import Summary, chance
+from mpifl.report.runs import Held, Summary, chance
 
 TEST, SILOS = "test set", "all silos together"
 OF_SILOS = ("s1", "s3", "s4", "s5")
@@ -49,6 +58,11 @@ class Answered(NamedTuple):
     hint: str = ""
     weighed: str = ""
     doubt: str = ""
+
+    def reaching(self, held: Mapping[str, Held], metric: MetricInfo) -> dict[str, Held]:
+        """Return what silos hold, with the interval of a metric that their answers tell."""
+        told = {name: of.intervals.get(metric.name) for name, of in self.silos.items()}
+        return {name: replace(of, reach=told.get(name)) for name, of in held.items()}
 
     def doubts(self, counts: bool) -> list[str]:
         """Return what speaks against the intervals of a page: of answers, or of a metric that `counts`."""

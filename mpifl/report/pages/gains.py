@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from mpifl.common import InputError
+from pydantic_core import from_json
+
+from mpifl.common import LARGEST_FILE, InputError, one_line, read_whole
 from mpifl.common.pages import Cell, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.judging import ranked, scores
 from mpifl.report.runs import Difference, Held, Summary, chance, trains_alone, units
 from mpifl.run.folder import same_data
+from mpifl.run.job import OF_SUMS
 
 SEEDS, EXAMPLES = "the seeds", "the held-out examples"
 """What chance comes from."""
@@ -121,10 +126,17 @@ def values(summary: Summary) -> dict[str, float]:
 
 
 def gain_unknown(summary: Summary) -> list[str]:
-    """Say that a run by itself cannot tell whether it helped a silo, and which command can; nothing of a run
-    that diverged, or whose silos train alone or have columns of the same rows."""
-    if trains_alone(summary.job) or "split" in summary.job or summary.diverged:
+    """Say what a baseline has told of a run, or that it cannot tell whether it helped a silo, and what can.
+
+    Nothing is said of a run that diverged, of exact sums, or whose silos train alone or have columns of the
+    same rows.
+    """
+    sums = summary.job.get("algorithm", {}).get("name") in OF_SUMS
+    if sums or trains_alone(summary.job) or "split" in summary.job or summary.diverged:
         return []
+    if told := _told_by_baseline(summary.run):
+        table = summary.run.absolute().parent / "baseline.html"
+        return [f"Did it help a silo? {told} {table} has the table of the silos."]
     said = "Did it help a silo? This page cannot tell, since no silo was trained alone."
     run = shlex.quote(str(summary.run))
     if "privacy" in summary.job or "security" in summary.job:
@@ -134,6 +146,15 @@ def gain_unknown(summary: Summary) -> list[str]:
         how = "Train each silo alone (algorithm 'ditto' with lambda = 0), then run"
         return [f"{said} {how} 'mpifl report {run} --alone RUN'."]
     return [f"{said} To answer, run 'mpifl baseline {run}/job.toml --out {run}-baseline'."]
+
+
+def _told_by_baseline(run: Path) -> str:
+    """Return the verdict of `mpifl baseline` where a run is its federated one; "" where there is none."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none there, or not one of ours
+        if run.absolute().name == "federated":
+            told = from_json(read_whole(run.absolute().parent / "baseline.json", LARGEST_FILE))
+            return one_line(str(told["verdict"]))
+    return ""
 
 
 def gains_over(alone: Summary, summary: Summary, held: Mapping[str, Held]) -> dict[str, Gain]:

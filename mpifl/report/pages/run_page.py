@@ -20,6 +20,7 @@ from mpifl.report.pages.gains import compared, gains_over
 from mpifl.report.pages.happened import happened, minded, missed_since, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
+from mpifl.report.pictures import coefficients
 from mpifl.report.runs import (
     PLAIN,
     Held,
@@ -29,6 +30,7 @@ from mpifl.report.runs import (
     data,
     doubts,
     examples,
+    fit_doubt,
     groups_told,
     headline,
     judging,
@@ -136,9 +138,9 @@ def page(
     over = gains_over(alone, summary, held) if alone is not None else {}
     useless = chance.of_no_use(found.rows.get(TEST) or found.rows.get(SILOS), _classes(spec))
     gain = [*compared(summary, alone, over, held), useless, *rows_left_out(spec)]
-    drawn, fallen = silos(summary, names, held, main, over)
+    drawn, fallen = silos(summary, names, found.reaching(held, summary.metric), main, over)
     figures = [main, happened(summary, names, fallen, every is not None), *drawn]
-    figures += answers_section(found, _classes(spec))
+    figures += [coefficients(summary.records, fit_doubt(spec)), *answers_section(found, _classes(spec))]
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary), run_figures.time(summary)]
     told = groups_told(summary, environment, spec)
     folds = [trust(summary, names, told), _of_silos(summary), data(spec), _rounds(summary)]

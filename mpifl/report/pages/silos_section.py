@@ -121,7 +121,8 @@ ONE = " With one silo there is nothing to compare."
 def _noted(shown: Sequence[Column], metric: MetricInfo, run: Path) -> str:
     heads, said = {head for head, _ in shown}, ""
     if INTERVAL in heads:
-        said = " Lines are 95% intervals for the number of held-out examples (Wilson)."
+        wilson = "for the number of held-out examples (Wilson)"
+        said = f" Lines are 95% intervals {wilson if chance.counts(metric) else 'by --scores (DeLong)'}."
     elif chance.counts(metric):
         said = " Scores have no intervals here, since the number of held-out examples is not known."
     else:
@@ -150,11 +151,12 @@ def _chance(
     order: Sequence[tuple[str, float | None]], metric: MetricInfo, held: Mapping[str, Held]
 ) -> tuple[list[Column], list[str]]:
     """Return the interval of each silo as a dot on a line, where there is one, and the ends of its axis."""
-    if not chance.counts(metric):
+    counts = chance.counts(metric)
+    if not counts and not any(of.reach for of in held.values()):
         return [], []
     places = [
-        (value, *chance.interval(value, of.out))
-        if value is not None and (of := held.get(name)) and of.out
+        (value, *(chance.interval(value, of.out) if counts else of.reach or (value, value)))
+        if value is not None and (of := held.get(name)) and (of.out if counts else of.reach)
         else None
         for name, value in order[:MOST_ROWS]
     ]

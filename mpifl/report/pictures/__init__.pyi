@@ -13,6 +13,14 @@ from .curves import (
     lie_above as lie_above,
     lying as lying,
 )
+from .fit_table import (
+    FIT_HEADS as FIT_HEADS,
+    coefficients as coefficients,
+    fit_of as fit_of,
+    fit_rows as fit_rows,
+    said_of_fit as said_of_fit,
+    unsettled as unsettled,
+)
 from .picture import (
     check_picture as check_picture,
     draw as draw,

@@ -97,8 +97,9 @@ def check_whole(figure: Any, grid: np.ndarray, option: str, *, grows: bool = Fal
     if grows:
         return
     panels = f"{grid.size} panel{'s' * (grid.size > 1)}"
+    fewer = "or fewer by --panel" if grid.size > 1 else "or shorter names by --name SETTING=NAME"
     size = "x".join(f"{inches:.3g}" for inches in figure.get_size_inches())
-    raise InputError(f"{option}: is too small for {panels} and the names; use {size}, or fewer by --panel")
+    raise InputError(f"{option}: is too small for {panels} and the names; use {size}, {fewer}")
 
 
 @contextmanager

@@ -72,6 +72,7 @@ from .silo_data import (
     data as data,
     doubts as doubts,
     examples as examples,
+    fit_doubt as fit_doubt,
     groups_told as groups_told,
     judging as judging,
     of_groups as of_groups,

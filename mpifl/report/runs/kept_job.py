@@ -15,6 +15,8 @@ from mpifl import __version__
 from mpifl.common import one_line, tables
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.run.folder import number
+from mpifl.run.job import OF_SUMS
+from mpifl.silo.steps import LOCAL
 
 HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
 """What changes begin or end with on which nothing that is trained depends."""
@@ -28,12 +30,20 @@ RANK = re.compile("[0-9]{1,9}")
 def headline(job: Mapping[str, Any]) -> list[str]:
     """Return a job's algorithm, model, shards, seed and how silos train, as far as it has them, as terminals
     can show."""
-    local = job.get("local")
+    local = _used(job)
     words = [_named(job.get("algorithm")), _model(job), job.get("shards")]
     told = {"seed": job, **dict.fromkeys(("lr", "epochs", "steps", "batch_size"), local)}
     words += [f"{key.replace('_', ' ')} {of[key]}" for key, of in told.items()
               if isinstance(of, Mapping) and key in of]  # fmt: skip
     return [one_line(word) for word in words if word]
+
+
+def _used(job: Mapping[str, Any]) -> object:
+    """Return a job's table `[local]`, without what an algorithm of exact sums does not use."""
+    local, algorithm = job.get("local"), job.get("algorithm")
+    if not isinstance(local, Mapping) or _named(algorithm) not in OF_SUMS:
+        return local
+    return {key: one for key, one in local.items() if LOCAL.cells["newton"].get(key) != "-"}
 
 
 def _model(job: Mapping[str, Any]) -> str:

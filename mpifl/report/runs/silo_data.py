@@ -51,6 +51,17 @@ def doubts(spec: Told) -> str:
     return of_groups([*spec.silos, spec.test]) if isinstance(spec, FederationSpec) else ""
 
 
+def fit_doubt(spec: Told) -> str:
+    """Return what is to be said against errors of a fit to the training rows of a shard folder; "" where no
+    group has several of them."""
+    silos = spec.silos if isinstance(spec, FederationSpec) else ()
+    shared = any(
+        entry.examples["train"] > (entry.groups or {}).get("train", entry.examples["train"])
+        for entry in silos
+    )
+    return f"errors, p and {OF_GROUPS}" if shared else ""
+
+
 @dataclass(frozen=True)
 class Held:
     """How many examples a silo trains on, how many it holds out, and how many of these each class has, where
@@ -59,6 +70,8 @@ class Held:
     train: int
     out: int
     labels: Mapping[int, int] = field(default_factory=dict)
+    reach: tuple[float, float] | None = None
+    """The 95 % interval of a metric that is no share of right answers, where scores tell it."""
 
     @property
     def commonest(self) -> float | None:
@@ -94,7 +107,9 @@ def alike_told(names: Sequence[str], metric: MetricInfo, others: Sequence[tuple[
     rows = sum(many for _, many in others)
     share = sum(value * many for value, many in others) / rows if rows else None
     return (
-        f"{said}." if share is None else f"{said}; without them it is {metric.write(share)} on {rows:,} rows."
+        f"{said}."
+        if share is None
+        else f"{said}; on the other silos' {rows:,} rows it is {metric.write(share)}."
     )
 
 

@@ -258,6 +258,8 @@ def _head(first: Standing, others: Sequence[Rival]) -> str:
     many = f"the {len(others) + 1:,} settings" if len(others) > 1 else "the two settings"
     tested = all(one.test for one in others)
     told = f"No difference is seen between {many}" if tested else "No setting is known to be best"
+    if not others[0].behind:
+        return f"{told}. {_first(first.name)} and {others[0].standing.name} are equal: {figure}."
     return f"{told}. {_first(first.name)} has the best {'mean' if seeds > 1 else 'figure'}: {figure}."
 
 

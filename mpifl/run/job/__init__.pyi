@@ -14,6 +14,7 @@ from .job import (
 )
 from .outline import (
     HARMLESS as HARMLESS,
+    OF_SUMS as OF_SUMS,
     Outline as Outline,
     differing_keys as differing_keys,
     flat as flat,

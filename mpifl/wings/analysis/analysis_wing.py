@@ -10,6 +10,7 @@ from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import WorkerContext
+from mpifl.report.runs import fit_doubt
 from mpifl.training import Wing
 from mpifl.wings.analysis.newton import Newton
 from mpifl.wings.analysis.site_terms import check_terms
@@ -35,6 +36,7 @@ class AnalysisWing(Wing):
             InputError: they do not, or a table is asked for that cannot be made.
         """
         job, cohort = self._job, self._job.cohort
+        self._doubt = fit_doubt(spec) if isinstance(algorithm, Newton) else ""
         what = f"{job.algorithm['name']} takes exact sums over all silos"
         if cohort.fraction != 1.0:
             raise InputError(f"[cohort] fraction = {cohort.fraction:g}: {what}; leave it out")
@@ -69,6 +71,10 @@ class AnalysisWing(Wing):
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
         """Note the algorithm, which knows the columns' names."""
         self._algorithm, self._note = exchange.knowledge.algorithm, note
+
+    def notes(self, server: Server, exchange: Federation) -> list[str]:
+        """Return a line on groups of rows, which the tests of coefficients do not know of."""
+        return [self._doubt] if self._doubt else []
 
     def spent(self, server: Server) -> dict[str, Any]:
         """Return the result, once there is one."""

@@ -165,7 +165,7 @@ TOLD = [
     (([0.9], [0.7, 0.8]), SINGLE, UNTOLD),
     (
         ([0.8, 0.8], [0.8, 0.8]),
-        "No difference is seen between the two",
+        "No difference is seen between the two settings. lr 0.1 and lr 0.2 are equal: accuracy 80.00",
         "at the same value: 95% interval 0.00 to ",
     ),
 ]
@@ -773,7 +773,7 @@ def test_nothing_of_a_picture_is_cut_and_no_two_settings_look_alike(tmp_path, mo
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         if size and many > 11:
-            wanted = r"--size 3.3x2.5: is too small for 1 panel and the names; use [\d.]+x[\d.]+, or fewer by"
+            wanted = r"--size 3.3x2.5: is too small for 1 panel and the names; use [\d.]+x[\d.]+, or shorter"
             with pytest.raises(InputError, match=wanted):
                 draw(found, tmp_path / "c.svg", None, drawing)
             return

@@ -4,6 +4,7 @@ import base64
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -165,6 +166,13 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     assert f"This page cannot tell, since no silo was trained alone. To answer, {answer}." in words[
         -1
     ] + " ".join(words)
+    told = tmp_path / "federated"
+    shutil.copytree(run, told)
+    (tmp_path / "baseline.json").write_text('{"verdict": "Federation helped with seed 1."}')
+    words = " ".join(read(told)[1].titles())
+    assert f"Did it help a silo? Federation helped with seed 1. {tmp_path}/baseline.html has" in words
+    (tmp_path / "baseline.json").write_text("[1")
+    assert "This page cannot tell, since" in " ".join(read(told)[1].titles())
     text = read(run)[0]
     assert '<span class="option">--out</span>' in text
     assert ".option { white-space: nowrap; }" in text, "no line breaks within an option"
@@ -172,7 +180,50 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     assert 'class="span"' not in read(run)[0], "nobody knows how many examples there were"
 
 
-def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path, capsys):
+FIT = {"log_likelihood": -1.5, "aic": 7.0, "rows": 4, "decrement": 0.0, "coefficients": [
+    {"name": "a name of a column, as long as names of columns in clinics may be", "estimate": -0.000143219,
+     "error": 0.00012346, "statistic": -1.16, "p": 0.246, "low": -0.00038519, "high": 9.8766e-05},
+    {"name": "sex=f", "left_out": True, "reference": True}]}  # fmt: skip
+
+
+def test_a_fit_has_its_table_on_the_page_and_whole_figures_in_a_narrow_terminal(
+    tmp_path, capsys, monkeypatch
+):
+    """What its way of training does not use is not told, and no command is advised that refuses it."""
+    spec = write_folder(tmp_path / "shards", [4], silos_test=10)
+    newton = {"algorithm": {"name": "newton"}, "task": {"name": "binary"}}
+    run = make_run(
+        tmp_path / "run", [record(1, **FIT, silos={"0": {}})], shards=tmp_path / "shards", **newton
+    )
+    write_environment(run, data=describe(spec))
+    words = " ".join(read(run)[1].titles())
+    assert "-0.00014322 0.0001235 -1.160 0.2460 -0.0003852 9.877e-05 sex=f reference" in words
+    assert "lr 0.1" not in words
+    assert "mpifl baseline" not in words
+    doubt = "errors, p and intervals take rows as independent; rows of one group are not"
+    assert doubt not in words
+    (entry,) = spec.silos
+    spec = spec.model_copy(update={"silos": [entry.model_copy(update={"groups": {"train": 2, "test": 10}})]})
+    spec.write(tmp_path / "shards")
+    write_environment(run, data=describe(spec))
+    assert doubt in " ".join(read(run)[1].titles())
+    monkeypatch.setenv("COLUMNS", "80")
+    show_coefficients(run, tmp_path / "c.csv", tmp_path / "c.tex")
+    printed = capsys.readouterr().out
+    assert "-0.00014322" in printed
+    assert "…" not in printed
+    assert "no room here for 95 %: low, high, statistic, error: widen the terminal" in printed
+    assert doubt in " ".join(printed.split())
+    assert "sex=f & reference &" in (tmp_path / "c.tex").read_text()
+    monkeypatch.setenv("COLUMNS", "160")
+    show_coefficients(run)
+    assert FIT["coefficients"][0]["name"] in (printed := capsys.readouterr().out)
+    assert "9.877e-05" in printed
+    with pytest.raises(InputError, match=r"--latex .*none/c.tex: cannot be written"):
+        show_coefficients(run, None, tmp_path / "none" / "c.tex")
+
+
+def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path):
     spec = write_folder(tmp_path / "shards", [4], test=40)
     spec = spec.model_copy(update={"test": spec.test.model_copy(update={"groups": {"test": 20}})})
     spec.write(tmp_path / "shards")
@@ -199,10 +250,6 @@ def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path
     words = " ".join(read(run)[1].titles())
     assert doubt not in words, "there is no interval"
     assert f"Images without a target do not count; 'mpifl evaluate {run} --silos' says how many do." in words
-    fit = {"coefficients": [], "log_likelihood": 0.0, "aic": 0.0, "rows": 4, "decrement": 0.0}
-    (run / "metrics.jsonl").write_bytes(encode_record(record(1, **fit)))
-    show_coefficients(run)
-    assert doubt in capsys.readouterr().out
 
 
 def test_a_silo_of_one_class_counts_by_accuracy_and_not_by_auroc_as_in_the_record(tmp_path, capsys):
@@ -221,7 +268,7 @@ def test_a_silo_of_one_class_counts_by_accuracy_and_not_by_auroc_as_in_the_recor
     held = {name: Held(4, rows, {0: rows}) for name, rows in (("a", 10), ("b", 30), ("c", 10))}
     of_silos = verdict(read_run(run), held={**held, "b": Held(4, 30, {0: 15, 1: 15})})[-1]
     assert "Silo c (rows of one class) is the best, with 100.00%." in of_silos
-    assert of_silos.endswith("is right there; without them it is 75.00% on 30 rows.")
+    assert of_silos.endswith("is right there; on the other silos' 30 rows it is 75.00%.")
     assert (
         "The mean over silos, each counted once, is 75.00%. Silo a (rows of one class) is the worst" in words
     )
@@ -718,6 +765,14 @@ def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
     assert "Chance is not known for single silos, so no gain is bold." in words
     assert "Tango" not in words
     assert 'class="worst" data-value="-0.2' not in text
+    assert "auroc of a silo has no interval here" in words.lower()
+    told = {"columns": [[[0.5, 2, 4]]], "intervals": {"auroc": [0.8125, 0.9375]}}
+    content = {"run": "run", "silos": {"0": {"answers": told}, "1": {}}, "answers": told}
+    (tmp_path / "scores.json").write_text(json.dumps(content))
+    words = " ".join(Reader(write_report(run, scores=[tmp_path / "scores.json"]).read_text()).titles())
+    assert "0 90.00% 81.2% to 93.8%" in words
+    assert "Lines are 95% intervals by --scores (DeLong)." in words
+    assert "of a silo has no interval here" not in words
 
 
 @given(st.integers(1, 500), st.data())

@@ -17,6 +17,7 @@ from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
 from mpifl.data.shards import read_federation
+from mpifl.report.runs.silo_data import OF_GROUPS
 from mpifl.run.job import check_job
 from mpifl.run.job.tables import BY_WEIGHTS, OF_RULES
 from mpifl.training import build, core_alone
@@ -24,6 +25,7 @@ from mpifl.training.beforehand import validate_job
 from mpifl.training.loop import train
 from mpifl.training.wing import Wing
 from mpifl.wings import registry, wings_of
+from mpifl.wings.analysis import Newton, wing
 from mpifl.wings.robust import WEIGHT_RULES
 from mpifl.wire import Compute, KeepTestSet, Replicate
 
@@ -110,6 +112,15 @@ def test_an_error_of_a_wing_itself_is_no_missing_wing(job, monkeypatch):
     monkeypatch.setattr(importlib, "import_module", broken)
     with pytest.raises(ModuleNotFoundError, match="numpi"):
         wings_of(job(**ASKED["compression"][0]))
+
+
+def test_a_fit_to_several_rows_of_a_group_says_that_they_count_as_independent(job, tmp_path):
+    made = job(**ASKED["analysis"][0])
+    fit, spec = wing(made), read_federation(tmp_path / "yes or no")
+    for many, said in ((8, []), (4, [f"errors, p and {OF_GROUPS}"])):
+        silos = [one.model_copy(update={"groups": {"train": many}}) for one in spec.silos]
+        fit.check(spec.model_copy(update={"silos": silos}), Newton())
+        assert fit.notes(None, None) == said
 
 
 def wings(*given):

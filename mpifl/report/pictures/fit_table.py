@@ -1,0 +1,71 @@
+"""The coefficients of a fitted regression as texts: rows of a table, and what is to be said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mpifl.common.pages import Figure, Said, Table
+
+FIT_HEADS = ("column", "estimate", "error", "statistic", "p", "95 %: low", "high")
+SETTLED = 1e-8
+"""The decrement of Newton's method below which a fit's digits stand."""
+
+
+def fit_of(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the record of the last round that has coefficients; an empty one where none has."""
+    return next((one for one in reversed(records) if "coefficients" in one), {})
+
+
+def fit_rows(fit: Mapping[str, Any]) -> list[list[str]]:
+    """Return a row below FIT_HEADS for each column; what is left out has a word, and empty cells."""
+    return [[row["name"], *_cells(row)] for row in fit["coefficients"]]
+
+
+def said_of_fit(fit: Mapping[str, Any], doubt: str) -> list[str]:
+    """Return lines on references, units, the fit as a whole and its ridge.
+
+    Args:
+        fit: The record of a round.
+        doubt: What is to be said against errors, p and intervals; "" if nothing is.
+    """
+    rows, said = fit["coefficients"], list[str]()
+    if compared := _names(row for row in rows if row.get("reference")):
+        said.append(f"other levels of a category are compared with: {compared}")
+    if units := ", ".join(f"{row['name']} {row['deviation']:.4g}" for row in rows if "deviation" in row):
+        said.append(f"per deviation of the column, as the shards have it: {units}")
+    if left_out := _names(row for row in rows if row.get("left_out") and not row.get("reference")):
+        said.append(f"left out, since they follow from the others or are constant: {left_out}")
+    told = f"log-likelihood {fit['log_likelihood']:.4f}, AIC {fit['aic']:.2f}"
+    events = f", {fit['events']} events" if "events" in fit else ""
+    said.append(f"{fit['rows']} rows{events}, {told}, after {fit['round']} rounds")
+    if "ridge" in fit:
+        said.append(f"ridge = {fit['ridge']:g} draws estimates to 0; p and intervals leave that out")
+    return [*said, *([doubt] if doubt else [])]
+
+
+def unsettled(fit: Mapping[str, Any]) -> str:
+    """Say that the digits of a fit do not stand yet; "" where they do."""
+    if fit["decrement"] <= SETTLED:
+        return ""
+    return f"these coefficients have not settled (decrement {fit['decrement']:.2g})"
+
+
+def coefficients(records: Sequence[Mapping[str, Any]], doubt: str) -> Figure | None:
+    """Return the table of a fit on a page; None of a run that is none. See `said_of_fit` for the doubt."""
+    if not (fit := fit_of(records)):
+        return None
+    said = [one for one in (*said_of_fit(fit, doubt), unsettled(fit)) if one]
+    return Figure("Coefficients", "", [*map(Said, said), Table.of(FIT_HEADS, fit_rows(fit))], wide=True)
+
+
+def _names(rows: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(row["name"] for row in rows)
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    if row.get("left_out"):
+        return ["reference" if row.get("reference") else "–", *[""] * (len(FIT_HEADS) - 2)]
+    p = f"{row['p']:.4f}" if row["p"] >= 1e-4 else f"{row['p']:.1e}"
+    low, high = f"{row['low']:.4g}", f"{row['high']:.4g}"
+    return [f"{row['estimate']:.5g}", f"{row['error']:.4g}", f"{row['statistic']:.3f}", p, low, high]
