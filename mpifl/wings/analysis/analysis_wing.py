@@ -29,6 +29,9 @@ UNSETTLED = (
 class AnalysisWing(Wing):
     """Tells coefficients with their standard errors and tests, or the table of who is in the data."""
 
+    _doubt = ""
+    """What is to be said of tests of coefficients; set by `check`."""
+
     def check(self, spec: AnySpec, algorithm: Algorithm) -> None:
         """Check that all silos take part in each round, with their sums as they are.
 
