@@ -339,7 +339,7 @@ def test_a_run_under_masks_ends_with_its_model_when_one_silo_has_spent_its_budge
     for more in ([], ["--resume"]):
         done = ranks(4, *given, *more, timeout=120, MPIFL_SITE=str(site))
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-        why = "another round would pass a privacy budget; round "
+        why = "another round would pass a privacy budget; "
         assert done.stderr.count(f"stopped early, after round 2 of 9: {why}") == 1
     records = read_metrics(run)
     assert [record.get("budget_left") for record in records] == [None, 0], "and no number before the end"

@@ -173,8 +173,7 @@ NEEDS = [
     ({**of("fedasync"), **server("adam"), "clock": {}}, "fedasync", "use [server_optimizer] name = 'sgd'"),
     (
         {**of("fedbuff"), "clock": {"speeds": {"silo_0000": 1.0}}},
-        "none of silo 'hospital-0' and of",
-        "use 'uniform'",
+        "no silo is called 'silo_0000'; the silos are hospital-0",
     ),
     ({**of("fedbuff", concurrency=99), "clock": {}}, "concurrency = 99", "give at most that many"),
     ({**of("fedbuff", local={"deadline": 1.0}), "clock": {}}, "[local] deadline", "leave"),

@@ -142,7 +142,7 @@ def check_no_run(out: Path) -> None:
     Raises:
         InputError: it is.
     """
-    if found := next((name for name in ("job.toml", "metrics.jsonl") if (out / name).exists()), None):
+    if found := next((name for name in ("metrics.jsonl", "environment.json") if (out / name).exists()), None):
         what = f"{out}: holds a run already ({found}), and runs are to lie in folders below it"
         raise InputError(f"{what}; name another folder by --out")
 
