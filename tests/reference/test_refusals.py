@@ -174,6 +174,7 @@ NEEDS = [
     (
         {**of("fedbuff"), "clock": {"speeds": {"silo_0000": 1.0}}},
         "no silo is called 'silo_0000'; the silos are hospital-0",
+        "hospital-1",
     ),
     ({**of("fedbuff", concurrency=99), "clock": {}}, "concurrency = 99", "give at most that many"),
     ({**of("fedbuff", local={"deadline": 1.0}), "clock": {}}, "[local] deadline", "leave"),
