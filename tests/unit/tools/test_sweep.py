@@ -217,7 +217,7 @@ def test_a_run_on_other_shards_or_of_other_settings_on_the_way_is_not_taken_for_
     other = f"was started on other shards than those at {tmp_path}/shards now"
     assert capfd.readouterr().err == f"error: sw/seed=1: {other}; name another folder by --out\n"
     assert sweep(job, "--set", "seed=1,2", "--out", "sw/seed=1") == 2
-    within = "holds a run already (environment.json), and runs are to lie in folders below it"
+    within = "holds a run already (metrics.jsonl), and runs are to lie in folders below it"
     assert capfd.readouterr().err == f"error: sw/seed=1: {within}; name another folder by --out\n"
     assert sweep(job, "--out", "sw") == 2
     assert "give --set" in capfd.readouterr().err
