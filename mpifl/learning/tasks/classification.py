@@ -60,7 +60,8 @@ class Classification(OfClasses):
 
     def loss_by_formula(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the mean loss and its gradient of a plain cross entropy of one target an example."""
-        if not self.plain or outputs.dim() != 2 or outputs.dtype != torch.float32:
+        of_classes = outputs.dim() == 2 and y.dim() == 1 and y.dtype == torch.int64
+        if not self.plain or not of_classes or outputs.dtype != torch.float32:
             return None
         with torch.no_grad():
             logs = _aten._log_softmax(outputs, 1, False)

@@ -100,9 +100,15 @@ class DensePasses:
         self._grad.copy_(expected)
 
     def _fits(self, x: Any) -> bool:
-        inputs, rows = self._layers[0].inputs, self._flattens or x.dim() == 2
-        plain = x.dtype == torch.float32 and x.is_contiguous() and not x.requires_grad
-        return rows and plain and x.numel() == len(x) * inputs > 0 and torch.get_num_threads() == 1
+        if not isinstance(x, Tensor) or not (self._flattens or x.dim() == 2):
+            return False
+        inputs, plain = self._layers[0].inputs, x.is_cpu and x.dtype == torch.float32 and x.is_contiguous()
+        return (
+            plain
+            and not x.requires_grad
+            and x.numel() == len(x) * inputs > 0
+            and torch.get_num_threads() == 1
+        )
 
     def _key(self, x: Tensor) -> tuple[Any, ...]:
         return len(x), x.data_ptr() % ALIGNED, *self._layers
