@@ -241,6 +241,24 @@ def test_gradients_of_drawn_batches_have_pytorchs_bits(passed: list[int], sizes:
     assert by.total == 2 * n * loss.detach()
 
 
+def test_what_has_no_formula_is_left_to_autograd(passed: list[int]) -> None:
+    outputs, y = torch.randn(3, 4), torch.tensor([0, 3, 1])
+    assert CLASSIFICATION.loss_by_formula(outputs, y) is not None
+    for other in (y.int(), torch.rand(3, 4), y[:, None]):
+        assert CLASSIFICATION.loss_by_formula(outputs, other) is None
+    assert CLASSIFICATION.loss_by_formula(outputs.double(), y) is None
+    assert CLASSIFICATION.loss_by_formula(outputs[:, :, None], y) is None
+    assert Classification(label_smoothing=0.1).loss_by_formula(outputs, y) is None
+    model = FlatModel(layers()())
+    found = chain(model, F.cross_entropy)
+    assert found is not None
+    way = dense_passes.passes_of(model, found)
+    assert way is not None
+    for x in ({"a": outputs}, outputs.double(), torch.randn(4, 3).t(), outputs[:0], torch.rand(3, 1, 4)):
+        assert not way._fits(x)
+    assert way._fits(outputs)
+
+
 def test_passes_that_round_otherwise_are_not_used(passed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     forward, backward, product = dense_passes.compiled()
 
