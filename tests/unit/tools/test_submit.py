@@ -146,7 +146,7 @@ def test_a_sweep_is_an_array_of_the_runs_that_are_not_done(place, capsys):
         InputError, match=r"^--setting 'seed=3': is for runs of a sweep; give --sweep, or leave"
     ):
         script(capsys, settings=("seed=3",))
-    with pytest.raises(InputError, match=r"seed=2: holds a run already \(job.toml\), and runs are to"):
+    with pytest.raises(InputError, match=r"seed=2: holds a run already \(metrics.jsonl\), and runs are to"):
         script(capsys, "seed=1,2", out=run, sweep=True)
     (place / "runs/one").mkdir()
     (place / run).rename(place / "runs/one/demo")
