@@ -225,7 +225,7 @@ REFUSED = "runs/refused: refused:"
         (["--time", "2"], "--time 2: SLURM signals a job up to 180 s before its end, to save; give more, "),
         (["--partition", "nosuch"], f"{REFUSED} sbatch: error: invalid partition specified: nosuch"),
         (["--mem", "99G"], f"{REFUSED} .*Requested node configuration is not available"),
-        (["--mem", "much"], f"{REFUSED} sbatch: error: Invalid --mem specification"),
+        (["--mem", "much"], "--mem much: sbatch takes a whole number with K, M, G or T"),
         (["--constraint", "icelake"], f"{REFUSED} .*Invalid feature specification"),
         (["--gres", "fpga:1"], f"{REFUSED} sbatch: error: Invalid generic resource"),
         (["--mail-type", "NEVER"], f"{REFUSED} sbatch: error: Invalid --mail-type specification"),
