@@ -287,9 +287,12 @@ def baseline(
         Path | None,
         typer.Option(metavar="SHARDS", help="Train and score later silos alone, beside DIR/federated."),
     ] = None,
+    latex: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table (booktabs).")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a line for every silo.")] = None,
 ) -> None:
     """Train the job, each silo alone and all pooled, and score all on the same test rows of each silo: did
     federation help, and for whom?"""
     from mpifl.cli.baseline import baseline_command
 
-    raise typer.Exit(baseline_command(job, set_, out, ranks, resume, late))
+    tables = {"latex": latex, "csv": csv}
+    raise typer.Exit(baseline_command(job, set_, out, ranks, resume, late, tables=tables))

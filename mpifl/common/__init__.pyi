@@ -34,6 +34,7 @@ from .errors import (
 from .files import (
     Buffer as Buffer,
     allow_many_open_files as allow_many_open_files,
+    check_named as check_named,
     check_open_files as check_open_files,
     digest_of as digest_of,
     no_link as no_link,
@@ -42,6 +43,7 @@ from .files import (
     remove_left_behind as remove_left_behind,
     sha256_of as sha256_of,
     write_atomic as write_atomic,
+    write_named as write_named,
     write_needed as write_needed,
     written_after as written_after,
 )

@@ -44,6 +44,48 @@ def write_atomic(path: Path, content: Buffer | Iterable[Buffer], mode: int = 0o6
         aside.unlink(missing_ok=True)
 
 
+def write_named(option: str, path: Path, text: str) -> None:
+    """Write the file that an option names.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        write_atomic(path, text.encode())
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name another") from None
+
+
+def check_named(files: Iterable[tuple[str, Path]]) -> None:
+    """See that files may be written as options name them, as far as that shows beforehand.
+
+    Args:
+        files: The option and the path of each.
+
+    Raises:
+        InputError: one may not, or two are the same.
+    """
+    taken: dict[Path, str] = {}
+    for option, path in files:
+        if other := taken.get(path.absolute()):
+            raise InputError(f"{option} {path}: is the file of {other}, too; name another")
+        taken[path.absolute()] = option
+        if why := _hindered(path):
+            raise InputError(f"{option} {path}: cannot be written ({why})")
+
+
+def _hindered(path: Path) -> str:
+    """Return why a file cannot be written, as far as that shows beforehand."""
+    try:
+        if path.is_dir():
+            return "Is a directory"
+        if not path.parent.is_dir():
+            return f"{path.parent} is not a folder"
+    except OSError as error:
+        return str(error.strerror)
+    return "" if os.access(path.parent, os.W_OK | os.X_OK) else f"nothing may be written to {path.parent}"
+
+
 def write_needed(path: Path, content: bytes) -> None:
     """Write a file that a run needs, by `write_atomic`.
 

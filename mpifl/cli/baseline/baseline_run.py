@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 from mpifl.cli.baseline.baseline_figures import Baseline, Scored, compare_models
 from mpifl.cli.baseline.baseline_words import (
+    as_csv,
+    as_latex,
     cells,
     heads,
     judged,
@@ -23,7 +25,7 @@ from mpifl.cli.baseline.baseline_words import (
 )
 from mpifl.cli.baseline.planned_runs import BaselinePlan, lent_shards, plan_of, plan_of_late, prepare
 from mpifl.cli.sweep import INTERRUPTED, run_each, validate_all
-from mpifl.common import InputError, cannot_be_written, write_atomic
+from mpifl.common import InputError, cannot_be_written, check_named, write_atomic, write_named
 from mpifl.common.pages import Cell, Figure, Fold, Table, render, write_page
 from mpifl.report.observers import wide_console
 from mpifl.report.pages import drawn_around_zero, write_report
@@ -36,7 +38,13 @@ POOLED = " 'pooled' is a model trained on the rows of all silos in one place, to
 
 
 def baseline_command(
-    job: Path, settings: Sequence[str], out: Path, ranks: int, resume: bool, late: Path | None = None
+    job: Path,
+    settings: Sequence[str],
+    out: Path,
+    ranks: int,
+    resume: bool,
+    late: Path | None = None,
+    tables: Mapping[str, Path | None] = MappingProxyType({}),
 ) -> int:
     """Carry out `mpifl baseline` and return its exit code.
 
@@ -47,13 +55,16 @@ def baseline_command(
         ranks: MPI ranks of the federated training; the others take one.
         resume: Continue with the runs that are there, also where all are done.
         late: Shards of silos that came later: these alone are trained, and scored beside the federated model.
+        tables: The files that `latex` and `csv` name for the table.
 
     Raises:
         InputError: there can be no such comparison, or a file cannot be read or written.
     """
+    asked = {kind: path for kind, path in tables.items() if path is not None}
     plan = plan_of(job, settings, out) if late is None else plan_of_late(job, settings, out, late)
     validate_all([plan.federated], job)
     prepare(plan, resume or not (out / "baseline.json").exists())  # one that was stopped goes on
+    check_named((f"--{kind}", path) for kind, path in asked.items())  # they may lie in `out`
     screen = wide_console()
     for name, why in plan.left_out.items():
         screen.print(f"silo {name} left out: {why}", soft_wrap=True)
@@ -69,17 +80,24 @@ def baseline_command(
     screen.print(table(found))
     for line in (*remarks(found), of_chance(found), verdict(found)):
         screen.print(line, soft_wrap=True)
-    name = "baseline" if late is None else "late"
-    files = {"json": out / f"{name}.json", "page": out / f"{name}.html"}
+    _write(found, out / ("baseline" if late is None else "late"), plan, asked)
+    return next((code for code in codes if code), 0)
+
+
+def _write(found: Baseline, to: Path, plan: BaselinePlan, asked: Mapping[str, Path]) -> None:
+    """Write the figures: JSON and page `to` a path without its ending, and the tables that are asked for."""
+    files = {kind: to.with_name(f"{to.name}.{end}") for kind, end in (("json", "json"), ("page", "html"))}
     try:
         write_atomic(files["json"], (json.dumps(record(found), indent=1, allow_nan=False) + "\n").encode())
     except OSError as error:
-        raise cannot_be_written(out, error) from None
+        raise cannot_be_written(to.parent, error) from None
     content = page(found, f"{plan.job.name}: is it worth it?", _about(plan), _links(plan, found))
     write_page("--out", files["page"], content)
-    for kind, path in files.items():
+    contents = {"latex": as_latex, "csv": as_csv}
+    for kind, path in asked.items():
+        write_named(f"--{kind}", path, contents[kind](found))
+    for kind, path in {**files, **asked}.items():
         print(f"{kind}: {path}")
-    return next((code for code in codes if code), 0)
 
 
 def page(

@@ -11,7 +11,7 @@ from rich.table import Table
 from mpifl.cli.baseline.baseline_figures import Baseline, Scored
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import paired
-from mpifl.report.runs import alike_told
+from mpifl.report.runs import alike_told, units
 
 NONE_SEEN = "no difference seen"
 FEWEST_EVENTS = 10
@@ -189,6 +189,21 @@ def record(found: Baseline) -> dict[str, Any]:
         "left_out": found.left_out,
         "remarks": remarks(found),
     }
+
+
+def as_csv(found: Baseline) -> str:
+    """Return the figures of `record` as CSV: a line for each silo, and the last one for all rows."""
+    told = record(found)
+    rows = [{"silo": name, **one} for name, one in [*told["silos"].items(), (found.whole.name, told["all"])]]
+    heads = list(dict.fromkeys(head for row in rows for head in row))
+    return units.csv_table(heads, [{head: row.get(head) for head in heads} for row in rows])
+
+
+def as_latex(found: Baseline) -> str:
+    """Return the table as LaTeX prints it."""
+    rows = [[one.name, *cells(one, found)] for one in (*found.silos, found.whole)]
+    said = [verdict(found), f"{found.metric.name}; {found.test}.", *remarks(found), of_chance(found)]
+    return units.as_latex(["silo", *heads(found)], rows, said)
 
 
 def _of(one: Scored, found: Baseline) -> dict[str, Any]:

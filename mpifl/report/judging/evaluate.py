@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from mpifl.common import InputError, one_line, write_atomic
+from mpifl.common import InputError, one_line, write_named
 from mpifl.data.shards import FederationSpec, open_shard
 from mpifl.learning.metrics import MetricInfo, answers_told, certainty, counted
 from mpifl.learning.tasks import Task
@@ -199,8 +199,5 @@ def write_figures(file: Path | None, content: dict[str, Any]) -> None:
     """
     if file is None:
         return
-    try:
-        write_atomic(file, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-    except OSError as error:
-        raise InputError(f"--json {file}: cannot be written ({error.strerror})") from None
+    write_named("--json", file, json.dumps(content, indent=1, allow_nan=False) + "\n")
     print(f"json: {file}")

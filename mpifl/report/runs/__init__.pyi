@@ -16,7 +16,6 @@ from .compared_columns import (
     metrics_of as metrics_of,
 )
 from .compared_files import (
-    LATEX as LATEX,
     Drawing as Drawing,
     Output as Output,
     as_rows as as_rows,

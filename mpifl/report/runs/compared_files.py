@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from mpifl.common import InputError, one_line, write_atomic
+from mpifl.common import InputError, check_named, write_named
 from mpifl.common.pages import check_page, write_page
 from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.held_against import (
@@ -30,7 +27,7 @@ from mpifl.report.runs.held_against import (
     words_against,
 )
 from mpifl.report.runs.runs import Summary
-from mpifl.report.runs.seeds import Group, groups, settings, shown, varying
+from mpifl.report.runs.seeds import Group, groups, settings, varying
 from mpifl.report.runs.standings import (
     Standing,
     crowned,
@@ -38,7 +35,7 @@ from mpifl.report.runs.standings import (
     standings_of,
     verdict,
 )
-from mpifl.report.runs.units import escaped, latex_spread, rounds_told, sizes
+from mpifl.report.runs.units import booktabs, csv_table, escaped, latex_spread, rounds_told, sizes
 
 LeftOut = Mapping[Path, str]
 """Why runs cannot be read."""
@@ -80,18 +77,7 @@ def as_csv(summaries: Sequence[Summary], target: float | None, against: str | No
     if against is not None:
         columns = as_columns(standings_of(summaries), against)
         rows = [{**row, **columns[row["setting"]]} for row in rows]
-    return _table(list(rows[0]), rows)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV, figures in full."""
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(heads)
-    for row in rows:
-        told = (str(value) if isinstance(value, Path) else value for value in row.values())
-        writer.writerow("" if value is None else shown(value) for value in told)
-    return content.getvalue()
+    return csv_table(list(rows[0]), rows)
 
 
 def as_json(
@@ -140,18 +126,6 @@ def _group_as_json(group: Group, target: float | None) -> dict[str, Any]:
     }
 
 
-LATEX = r"""% {}
-% Needs \usepackage{{booktabs}}.
-\begin{{tabular}}{{l{}}}
-\toprule
-{} \\
-\midrule
-{}
-\bottomrule
-\end{{tabular}}
-"""
-
-
 def as_latex(summaries: Sequence[Summary], target: float | None, against: str | None = None) -> str:
     """Return a table of the settings, the best first: mean ± sample deviation over seeds.
 
@@ -179,15 +153,11 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
     columns = [column for column in columns if {*column[1]} != {"--"}]
     reference = named(found, against) if against else found[0]
     columns += paper_columns(found, reference, escaped(reference.name))
-    heads = " & ".join(["setting", *(head for head, _ in columns)])
-    rows = [
-        " & ".join([escaped(one.name), *(cells[nth] for _, cells in columns)]) + r" \\"
-        for nth, one in enumerate(found)
-    ]
+    heads = ["setting", *(head for head, _ in columns)]
+    rows = [[escaped(one.name), *(cells[nth] for _, cells in columns)] for nth, one in enumerate(found)]
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
     held = [words_against(found, reference), "Intervals are not corrected."] if against else []
-    said = " ".join([said, *held, *ranked_by(found)])
-    return LATEX.format(one_line(said), "r" * len(columns), heads, "\n".join(rows))
+    return booktabs(heads, rows, [said, *held, *ranked_by(found)])
 
 
 def _reached(one: Standing, target: float) -> str:
@@ -262,25 +232,7 @@ def check_outputs(output: Output) -> None:
         check_picture(output.plot, output.drawing.panels)
     elif output.drawing != Drawing():
         raise InputError("--panel, --all-panels, --size and --style: are for --plot FILE; give that, too")
-    taken: dict[Path, str] = {}
-    for option, path in output.files():
-        if other := taken.get(path.absolute()):
-            raise InputError(f"{option} {path}: is the file of {other}, too; name another")
-        taken[path.absolute()] = option
-        if why := _hindered(path):
-            raise InputError(f"{option} {path}: cannot be written ({why})")
-
-
-def _hindered(path: Path) -> str:
-    """Return why a file cannot be written, as far as that shows beforehand."""
-    try:
-        if path.is_dir():
-            return "Is a directory"
-        if not path.parent.is_dir():
-            return f"{path.parent} is not a folder"
-    except OSError as error:
-        return str(error.strerror)
-    return "" if os.access(path.parent, os.W_OK | os.X_OK) else f"nothing may be written to {path.parent}"
+    check_named(output.files())
 
 
 def write_outputs(
@@ -299,7 +251,7 @@ def write_outputs(
     contents, page = dict[str, str](), ""
     if output.csv is not None:
         contents["csv"] = as_csv(summaries, target, output.against)
-        contents["pairs"] = _table(PAIRED, pairs(standings_of(summaries)))
+        contents["pairs"] = csv_table(PAIRED, pairs(standings_of(summaries)))
     if output.json is not None:
         contents["json"] = as_json(summaries, left_out, target, output.against)
     if output.latex is not None:
@@ -314,7 +266,7 @@ def write_outputs(
         draw(groups(summaries), output.plot, target, output.drawing)
     for option, content in contents.items():
         path = getattr(output, option)
-        _write_file(option, path, content)
+        write_named("--csv" if option == "pairs" else f"--{option}", path, content)
         told = "csv, all pairs of settings" if option == "pairs" else option
         console.print(f"{told}: {path}", soft_wrap=True)
     if output.page is not None:
@@ -322,10 +274,3 @@ def write_outputs(
         console.print(f"page: {output.page}", soft_wrap=True)
     if output.plot is not None:
         console.print(f"curves: {output.plot}", soft_wrap=True)
-
-
-def _write_file(option: str, path: Path, content: str) -> None:
-    try:
-        write_atomic(path, content.encode())
-    except OSError as error:
-        raise InputError(f"--{option} {path}: cannot be written ({error.strerror})") from None

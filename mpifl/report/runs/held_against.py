@@ -115,7 +115,7 @@ def paper_columns(found: Sequence[Standing], reference: Standing, name: str) -> 
     for one in found:
         cells = cells_against(told[one.name], metric) if one is not reference else [""] * 5
         by, reach, _, p, _ = (cell.removesuffix(" points") for cell in cells)
-        by, reach = by.replace("−", "-"), reach.replace("−", "$-$")
+        by, reach = by.replace("−", "-"), units.escaped(reach)
         rows.append([f"${by}$" if by.strip("-") else by, reach, f"${p}$" if p.strip("-") else p])
     several = len(found) > 2
     interval = r"95\% interval" + " (uncorrected)" * several

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from mpifl.common import one_line
 from mpifl.report.runs.runs import Summary
+from mpifl.report.runs.units import shown
 from mpifl.run.folder import same_data
 from mpifl.run.job import flat
 
@@ -216,11 +217,6 @@ def table_of_differences(summaries: Sequence[Summary], keys: Sequence[str]) -> T
         if summary.job:
             found.add_row(str(summary.run), _told(settings(summary.job), keys))
     return found
-
-
-def shown(value: Any) -> str:
-    """Return a setting as a person writes it."""
-    return "-" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def labels(summaries: Sequence[Summary]) -> list[str]:

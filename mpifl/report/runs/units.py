@@ -1,13 +1,18 @@
-"""How durations and sizes are written for people."""
+"""How durations, sizes and tables are written for people and for their papers."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from mpifl.common import one_line
 from mpifl.common.pages import charts
 from mpifl.learning.metrics import MetricInfo
 from mpifl.run.folder import number
@@ -128,7 +133,7 @@ def spans(rounds: Sequence[int]) -> str:
 
 SPECIAL = {one: rf"\{one}" for one in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "−": "$-$", "–": "--",
 }  # fmt: skip
 """Characters that mean something to LaTeX."""
 
@@ -152,3 +157,47 @@ def latex_spread(values: Sequence[float], metric: MetricInfo, bold: bool = False
 def escaped(text: str) -> str:
     """Return a text as LaTeX prints it."""
     return "".join(SPECIAL.get(one, one) for one in text)
+
+
+TABLE = r"""% {}
+% Needs \usepackage{{booktabs}}.
+\begin{{tabular}}{{l{}}}
+\toprule
+{}
+\midrule
+{}
+\bottomrule
+\end{{tabular}}
+"""
+
+
+def booktabs(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]) -> str:
+    """Return a table of cells that are LaTeX already; what is `said` of it stands above as a comment."""
+    head, *lines = (" & ".join(row) + r" \\" for row in (heads, *rows))
+    return TABLE.format(one_line(" ".join(said)), "r" * (len(heads) - 1), head, "\n".join(lines))
+
+
+def as_latex(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]) -> str:
+    """Return a table of texts as LaTeX prints it (booktabs); a name that begins with blanks is indented."""
+    head, *cells = ([_cell(one) for one in row] for row in (heads, *rows))
+    return booktabs(head, cells, said)
+
+
+def _cell(text: str) -> str:
+    return r"\quad " * text.startswith("  ") + escaped(text.strip())
+
+
+def csv_table(heads: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as CSV, figures in full; None is an empty cell."""
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(heads)
+    for row in rows:
+        told = (str(value) if isinstance(value, Path) else value for value in row.values())
+        writer.writerow("" if value is None else shown(value) for value in told)
+    return content.getvalue()
+
+
+def shown(value: Any) -> str:
+    """Return a setting as a person writes it."""
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)

@@ -11,10 +11,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mpifl.common import InputError, write_atomic
+from mpifl.common import InputError, write_named
 from mpifl.report.pictures import FIT_HEADS, fit_of, fit_rows, said_of_fit, unsettled
-from mpifl.report.runs import fit_doubt, read_run, trained_on
-from mpifl.report.terminal.stats_table import as_latex
+from mpifl.report.runs import fit_doubt, read_run, trained_on, units
 from mpifl.run.folder import read_environment, read_metrics
 
 COLUMNS = (
@@ -52,16 +51,9 @@ def show_coefficients(run: Path, to: Path | None = None, latex: Path | None = No
         writer = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(fit["coefficients"])
-        _write("--csv", to, text.getvalue())
+        write_named("--csv", to, text.getvalue())
     if latex is not None:
-        _write("--latex", latex, as_latex(FIT_HEADS, rows, said))
-
-
-def _write(option: str, path: Path, text: str) -> None:
-    try:
-        write_atomic(path, text.encode())
-    except OSError as error:
-        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name another") from None
+        write_named("--latex", latex, units.as_latex(FIT_HEADS, rows, said))
 
 
 def _show(rows: Sequence[Sequence[str]], console: Console) -> list[str]:

@@ -16,7 +16,7 @@ from rich.table import Table
 from mpifl.common import InputError, one_line, write_atomic
 from mpifl.report.observers import wide_console
 from mpifl.report.pages import page_of_stats
-from mpifl.report.runs import LATEX, units
+from mpifl.report.runs import units
 from mpifl.run.folder import read_metrics
 
 WITHHELD, FILE = "withheld", "tableone"
@@ -52,7 +52,7 @@ def show_stats(run: Path) -> None:
     console.print(shown)
     for line in said:
         console.print(line, soft_wrap=True)
-    latex = as_latex(heads, rows, said)
+    latex = units.as_latex(heads, rows, said)
     write_table(run / FILE, page_of_stats(told, heads, rows, said), as_csv(told), latex)
     console.print(f"table: {run / FILE}.html, .csv and .tex", soft_wrap=True)
 
@@ -168,13 +168,3 @@ def _csv_rows(one: Told, silos: Sequence[str]) -> Iterator[dict[str, Any]]:
     for of in ({**one, "level": ""}, *one.get("levels", ())):
         for silo, figures in zip(silos if "silos" in of else (), of.get("silos", ()), strict=True):
             yield {"level": of["level"], "silo": silo, **figures}
-
-
-def as_latex(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]) -> str:
-    """Return the table as LaTeX prints it (booktabs)."""
-    head, *lines = (" & ".join(map(_latex, row)) + r" \\" for row in (heads, *rows))
-    return LATEX.format(" ".join(said), "r" * (len(heads) - 1), head.removesuffix(r" \\"), "\n".join(lines))
-
-
-def _latex(cell: str) -> str:
-    return r"\quad " * cell.startswith("  ") + units.escaped(cell.strip())

@@ -14,7 +14,8 @@ from rich.table import Table
 from mpifl.common import InputError, one_line
 from mpifl.report.observers import wide_console
 from mpifl.report.pages import page_of_survival
-from mpifl.report.terminal.stats_table import WITHHELD, as_latex, write_table
+from mpifl.report.runs import units
+from mpifl.report.terminal.stats_table import WITHHELD, write_table
 from mpifl.run.folder import read_metrics
 
 FILE = "survival"
@@ -43,7 +44,7 @@ def show_survival(run: Path) -> None:
     for line in said:
         console.print(line, soft_wrap=True)
     page = page_of_survival(told, HEADS, rows, said)
-    write_table(run / FILE, page, as_csv(told), as_latex(HEADS, rows, said))
+    write_table(run / FILE, page, as_csv(told), units.as_latex(HEADS, rows, said))
     console.print(f"curves: {run / FILE}.html, .csv and .tex", soft_wrap=True)
 
 

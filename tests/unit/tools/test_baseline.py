@@ -1,5 +1,6 @@
 """Is it worth it: each silo alone, all pooled and the federated model on the same test rows."""
 
+import csv
 import hashlib
 import json
 import math
@@ -259,7 +260,13 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     assert "silo 2 left out: " in capsys.readouterr().out
     assert not (tmp_path / "b" / "alone_0000").exists(), "nothing could be held against it"
     (tmp_path / "away.h5").rename(tmp_path / "shards" / "silo_0002.h5")
+    tables = ["--latex", "b.tex", "--csv"]
+    monkeypatch.setattr("sys.argv", [*words, *tables, "b.tex"])
+    assert run() == 2
+    assert "--csv b.tex: is the file of --latex, too; name another" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", [*words, *tables, "b/b.csv"])
     assert run() == 0
+    monkeypatch.setattr("sys.argv", words)
     assert run() == 2
     assert "continue by --resume" in capsys.readouterr().err
     monkeypatch.setattr("sys.argv", [*words, "--resume"])
@@ -277,6 +284,15 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     assert own["silo_accuracy_pooled"] == pytest.approx(told["all"]["federated"])
     pooled = json.loads((tmp_path / "b" / "pooled" / "metrics.jsonl").read_text().splitlines()[-1])
     assert pooled["silo_accuracy_pooled"] == pytest.approx(told["all"]["pooled"])
+    lines = list(csv.DictReader((tmp_path / "b" / "b.csv").open()))
+    assert [line["silo"] for line in lines] == ["0", "1", "2", "all rows"]
+    for line, one in zip(lines, [*told["silos"].values(), told["all"]], strict=True):
+        assert float(line["p_holm"]) == one["p_holm"]
+        assert float(line["difference"]) == one["difference"]
+    table = (tmp_path / "b.tex").read_text()
+    assert table.startswith(f"% {told['verdict']}"), "as every table, by the same writer"
+    assert "−" not in table.partition("\n")[2]
+    assert table.count(r" \\") == 5
     page = (tmp_path / "b" / "baseline.html").read_text()
     check_whole(page)
     assert told["verdict"] in " ".join(Reader(page).text)
