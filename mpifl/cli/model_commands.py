@@ -54,6 +54,9 @@ def evaluate(
     initial: Initial = False,
     silo: SiloModel = None,
     force: Force = False,
+    metric: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Judge it by this metric, too; repeatable.")
+    ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
     ranks: Ranks = None,
 ) -> None:
@@ -69,7 +72,7 @@ def evaluate(
             from mpifl.cli.job_tools import evaluate_together
 
         with tuning.subnormals_as_zero():
-            evaluate_together(run, transport, trust, json, split or "test")
+            evaluate_together(run, transport, trust, json, split or "test", metric or ())
         return
     _check_whose(silos, data, split)
     which = which_model(last, initial, silo)
@@ -79,11 +82,11 @@ def evaluate(
         from mpifl.report.judging import evaluate_run, evaluate_shards, evaluate_silos
 
     if data is not None:
-        evaluate_shards(run, data, trust, which, json, split, force=force)
+        evaluate_shards(run, data, trust, which, json, split, force=force, metrics=metric or ())
     elif silos:
-        evaluate_silos(run, trust, which, json, split)
+        evaluate_silos(run, trust, which, json, split, metric or ())
     else:
-        evaluate_run(run, trust, which, json)
+        evaluate_run(run, trust, which, json, metric or ())
 
 
 def _refuse_for_parties(silos: bool, data: Path | None, silo: str | None, *, initial: bool) -> None:

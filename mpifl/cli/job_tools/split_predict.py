@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ def evaluate_together(
     trusted: Collection[str] = (),
     file: Path | None = None,
     split: str = "test",
+    metrics: Sequence[str] = (),
 ) -> None:
     """Score the split network of a run on a split of the parties' rows, and print the figures on rank 0.
 
@@ -46,13 +47,14 @@ def evaluate_together(
         trusted: The plug-ins that this rank may import for the job.
         file: A JSON file to write, or None.
         split: The split of the rows.
+        metrics: Further metrics by which it is judged.
 
     Raises:
         InputError: on all ranks if the run, a part of the network or a shard is missing or wrong on any.
     """
 
     def plan() -> tuple[Job, VerticalSpec, Path]:
-        job, folder, spec = _trained_on(run, trusted)
+        job, folder, spec = _trained_on(run, trusted, metrics)
         if not spec.rows.get(split):
             raise InputError(
                 f"{folder}: has no rows of a split '{split}'; {choices(split, spec.rows, 'it has')}"
@@ -108,9 +110,11 @@ def predict_together(
             _write(network, data, out, split)
 
 
-def _trained_on(run: Path, trusted: Collection[str]) -> tuple[Job, Path, VerticalSpec]:
+def _trained_on(
+    run: Path, trusted: Collection[str], metrics: Sequence[str]
+) -> tuple[Job, Path, VerticalSpec]:
     """Return the job of a finished run, and the shards that it was trained on."""
-    job, environment = read_job_of(run, trusted), read_environment(run)
+    job, environment = read_job_of(run, trusted, metrics), read_environment(run)
     model_file(run, job)
     folder, spec = read_shards(job.shards, environment)
     if not isinstance(spec, VerticalSpec) or not same_data(environment.get("data", {}), describe(spec)):

@@ -99,6 +99,7 @@ CLASSES: Catalogue = {
     "calibration_error": MetricEntry(
         "summed_metrics:calibration_error", {"bins": 15}, higher_is_better=False
     ),
+    "brier": MetricEntry("summed_metrics:brier", higher_is_better=False, share=False),
     "matthews": MetricEntry("torchmetrics_library:matthews", share=False),
     "cohen_kappa": MetricEntry("torchmetrics_library:cohen_kappa", share=False),
 }

@@ -58,6 +58,32 @@ class CalibrationError(Sums):
         return (self.confidence - self.right).abs().sum() / self.examples.sum()
 
 
+class Brier(Sums):
+    """The mean squared error of probabilities (Brier 1950)."""
+
+    higher_is_better = False
+    examples: Tensor
+    error: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums((), "examples")
+        self.sums((), "error", of=torch.float64)
+
+    def update(self, predictions: Tensor, y: Tensor) -> None:
+        """Add probabilities of classes, shape [n, classes], or of yes, shape [n], and targets, shape [n]."""
+        p = predictions.double()
+        if p.dim() > 1 and p.shape[1] == 2:
+            p = p[:, 1]
+        wanted = y.double() if p.dim() == 1 else F.one_hot(y, p.shape[1]).double()
+        self.examples += len(y)
+        self.error += (p - wanted).square().sum()
+
+    def compute(self) -> Tensor:
+        """Return the score so far."""
+        return self.error / self.examples
+
+
 class R2(Sums):
     """The share of the targets' variance that predictions explain, averaged over columns; NaN if all targets
     are equal."""
@@ -113,6 +139,11 @@ class Perplexity(Sums):
 def calibration_error(form: str, facts: TaskFacts, bins: int) -> Metric:
     """Return the expected calibration error: the mean distance of confidence and accuracy over bins."""
     return CalibrationError(bins)
+
+
+def brier(form: str, facts: TaskFacts) -> Metric:
+    """Return the Brier score: the squared error of the probability of yes; of more classes the sum of all."""
+    return Brier()
 
 
 def r2(form: str, facts: TaskFacts) -> Metric:

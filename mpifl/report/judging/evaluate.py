@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,11 @@ from mpifl.silo.parameters import FlatModel
 
 
 def evaluate_run(
-    run: Path, trusted: Collection[str] = (), last: Which = False, file: Path | None = None
+    run: Path,
+    trusted: Collection[str] = (),
+    last: Which = False,
+    file: Path | None = None,
+    metrics: Sequence[str] = (),
 ) -> None:
     """Score the model of a run on its shard folder's test set and print the figures.
 
@@ -31,12 +35,13 @@ def evaluate_run(
         trusted: The plug-ins that its job may import.
         last: Score the model of the last round, or of the beginning.
         file: A JSON file to write.
+        metrics: Further metrics by which it is judged.
 
     Raises:
         InputError: the run has no model yet, no test set, the shards are others, or it needs code
             that is not trusted.
     """
-    trained = read_trained(run, trusted, file is not None)
+    trained = read_trained(run, trusted, file is not None, metrics)
     folder, spec = trained.folder, trained.spec
     if spec.test is None:
         what = f"{folder}/federation.json: has no test set"
@@ -67,6 +72,7 @@ def evaluate_silos(
     last: Which = False,
     file: Path | None = None,
     split: str | None = None,
+    metrics: Sequence[str] = (),
 ) -> None:
     """Score the model of a run on a split of each silo and print the figures of each and of all.
 
@@ -76,11 +82,12 @@ def evaluate_silos(
         last: Score the model of the last round, or of the beginning.
         file: A JSON file to write.
         split: Which; by default `test`, or `valid` at a silo that has no `test`.
+        metrics: Further metrics by which it is judged.
 
     Raises:
         InputError: as of `evaluate_run`, or no silo has such a split that can be read here.
     """
-    trained = read_trained(run, trusted, file is not None)
+    trained = read_trained(run, trusted, file is not None, metrics)
     model, about = trained.model(last), told_model(run, trained.job, last)
     found = score_silos(trained, model, split)
     _tell_sizes(trained.spec)
@@ -96,6 +103,7 @@ def evaluate_shards(
     file: Path | None = None,
     split: str | None = None,
     force: bool = False,
+    metrics: Sequence[str] = (),
 ) -> None:
     """Score the model of a run on shards that need not be the run's own, such as a later site's, and print
     the figures of each and of all.
@@ -108,12 +116,13 @@ def evaluate_shards(
         file: A JSON file to write.
         split: Which; by default `test`, else `valid`, and of a shard that has neither `train`.
         force: Take shards that another spec has cut.
+        metrics: Further metrics by which it is judged.
 
     Raises:
         InputError: the run has no model yet, the examples are not such as it has learned from, or
             no shard has such a split that can be read here.
     """
-    job, shards = read_job_of(run, trusted), shards_at(data)
+    job, shards = read_job_of(run, trusted, metrics), shards_at(data)
     taken = spec_of(run, job) or shards.spec
     check_fit(run, data, shards.spec, taken, force)
     check_classes(run, data, shards.spec, taken)

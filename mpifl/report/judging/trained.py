@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from mpifl.common import InputError, check_there, choices, sha256_of, written_af
 from mpifl.data.batches import Batches
 from mpifl.data.shards import FederationSpec, Split
 from mpifl.learning import models
-from mpifl.learning.tasks import Task
+from mpifl.learning.tasks import PackageTask, Task
 from mpifl.report.judging import weights_told
 from mpifl.report.runs import A_RUN, read_run, read_shards
 from mpifl.run.folder import (
@@ -101,18 +101,21 @@ class Trained:
         return evaluate(model, model.trained.clone(), batches, *how)
 
 
-def read_trained(run: Path, trusted: Collection[str] = (), counts: bool = False) -> Trained:
+def read_trained(
+    run: Path, trusted: Collection[str] = (), counts: bool = False, metrics: Sequence[str] = ()
+) -> Trained:
     """Read a run's job, and what its shard folder holds.
 
     Args:
         run: The run folder.
         trusted: The plug-ins that its job may import.
         counts: Whether scores are to count answers.
+        metrics: Names of metrics that are to judge it besides those of its job.
 
     Raises:
         InputError: there is no run, the shards are others, or it needs code that is not trusted.
     """
-    job, environment = read_job_of(run, trusted), read_environment(run)
+    job, environment = read_job_of(run, trusted, metrics), read_environment(run)
     if job.split is not None:
         what = "is of a network that is split over parties, of which each has a part"
         raise InputError(f"{run}: {what}; have all answer together by mpifl evaluate or mpifl predict")
@@ -127,18 +130,35 @@ def read_trained(run: Path, trusted: Collection[str] = (), counts: bool = False)
 NO_FOLDER = ("is not there", "is not a folder")
 
 
-def read_job_of(run: Path, trusted: Collection[str]) -> Job:
-    """Return the job of a run, all of whose code the user trusts.
+def read_job_of(run: Path, trusted: Collection[str], metrics: Sequence[str] = ()) -> Job:
+    """Return the job of a run, all of whose code the user trusts, with further metrics.
 
     Raises:
-        InputError: there is none, or it names other code.
+        InputError: there is none, it names other code, or its task has no such metric.
     """
     if not (run / "job.toml").exists():
         what = "is not a run: it has no job.toml" if run.is_dir() else NO_FOLDER[run.exists()]
         raise InputError(f"{run}: {what}; {A_RUN}")
     job = read_kept(run / "job.toml", trusted)
     check_plugins(run, job, trusted)
-    return _from_its_start(run, job)
+    return _judged_by(_from_its_start(run, job), metrics)
+
+
+def _judged_by(job: Job, metrics: Sequence[str]) -> Job:
+    """Return a job whose task has further metrics of the package behind its own."""
+    if not metrics:
+        return job
+    task = job.build_task()
+    if not isinstance(task, PackageTask):
+        what = f"the run's task {type(task).__name__} names its metrics itself"
+        raise InputError(f"--metric {metrics[0]}: {what}; leave it out")
+    for name in metrics:
+        if name not in task.catalogue:
+            fit = choices(name, task.catalogue, "these do:")
+            raise InputError(f"--metric {name}: does not fit the task '{task.kind}'; {fit}")
+    more = [name for name in dict.fromkeys(metrics) if name not in task.names]
+    own = task.usual if task.chosen_metrics is None else task.chosen_metrics
+    return job.model_copy(update={"task": {**job.task, "metrics": [*own, *more]}})
 
 
 def _from_its_start(run: Path, job: Job) -> Job:

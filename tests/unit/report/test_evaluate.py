@@ -1,11 +1,16 @@
 """The model of a run at its silos: the figures of the training, for every split, shards missing."""
 
+import csv
 import json
 import re
 
+import numpy as np
 import pytest
+import torch
 from pages import Reader
 from safetensors.torch import load_file, save_file
+from sklearn import metrics as sk
+from torchmetrics.functional import calibration_error
 from typer.testing import CliRunner
 from unit.builders import Alone, write_folder
 
@@ -149,6 +154,67 @@ def test_the_best_model_is_scored_where_it_is_kept_and_the_last_on_wish(tmp_path
     (run / "initial.safetensors").unlink()
     refused = CliRunner().invoke(app, ["evaluate", str(run), "--initial"])
     assert "initial.safetensors: is not there" in str(refused.exception)
+
+
+def evaluated(run, *words):
+    """Carry out `mpifl evaluate`; return its result, and what it wrote."""
+    done = CliRunner().invoke(app, ["evaluate", str(run), "--json", str(run / "more.json"), *words])
+    return done, json.loads((run / "more.json").read_text()) if not done.exit_code else None
+
+
+@pytest.mark.parametrize("kind", ["binary", "two classes", "classes"])
+def test_metrics_asked_of_a_finished_run_are_those_of_its_predictions(tmp_path, kind):
+    """scikit-learn and torchmetrics say the same of the table that `predict` writes, to four digits."""
+    classes = 3 if kind == "classes" else 2
+    task = YES_OR_NO if kind == "binary" else {"name": "classification"}
+    run, records = make_run(tmp_path, silos_test=60, test=50, classes=classes, task=task)
+    names = ["accuracy", "brier", "calibration_error", "auroc", "balanced_accuracy", "matthews"]
+    asked = [word for name in names for word in ("--metric", name)]
+    done, told = evaluated(run, "--silos", *asked)
+    assert done.exit_code == 0, done.output
+    assert told["pooled"]["accuracy"] == records[-1]["silo_accuracy_pooled"]
+    predict_run(run, tmp_path / "shards", tmp_path / "p.csv", split="test")
+    own = [one for one in csv.DictReader((tmp_path / "p.csv").open()) if one["silo"] in told["silos"]]
+    y = np.array([int(one["y"]) for one in own])
+    p = np.array([[float(of) for name, of in one.items() if name.startswith("p_")] for one in own])
+    p = p / p.sum(1, keepdims=True) if p.shape[1] > 1 else p  # float32
+    yes = p[:, -1] if classes == 2 else p
+    answers = p.argmax(1) if p.shape[1] > 1 else (yes > 0.5).astype(int)
+    form = {"task": "binary"} if kind == "binary" else {"task": "multiclass", "num_classes": classes}
+    by_bins = calibration_error(torch.tensor(yes if kind == "binary" else p), torch.tensor(y), **form)
+    found = {
+        "accuracy": sk.accuracy_score(y, answers),
+        "brier": sk.brier_score_loss(y, yes),
+        "calibration_error": float(by_bins),
+        "auroc": sk.roc_auc_score(y, yes, multi_class="ovr"),
+        "balanced_accuracy": sk.balanced_accuracy_score(y, answers),
+        "matthews": sk.matthews_corrcoef(y, answers),
+    }
+    assert told["pooled"]["auroc"] == pytest.approx(found.pop("auroc"), abs=2e-3 if classes > 2 else 2e-4), (
+        "by ranges"
+    )
+    assert {name: told["pooled"][name] for name in found} == pytest.approx(found, abs=1e-6)
+    if kind == "two classes":  # both are of the same rows, and each is judged by the names alone
+        assert set(evaluated(run, *asked)[1]["test"]) >= set(names)
+        assert set(evaluated(run, "--data", str(tmp_path / "shards"), *asked)[1]["pooled"]) >= set(names)
+
+
+def test_metrics_that_do_not_fit_the_task_are_refused_with_those_that_do(tmp_path):
+    run, _ = make_run(tmp_path)
+    for words, said in (
+        (
+            ("--metric", "briar"),
+            "--metric briar: does not fit the task 'classification'; did you mean 'brier'? ",
+        ),
+        (
+            ("--silos", "--metric", "dice"),
+            "--metric dice: does not fit the task 'classification'; these do: acc",
+        ),
+        (("--metric", "os:system"), "--metric os:system: does not fit the task 'classification'; these do:"),
+    ):
+        done, _ = evaluated(run, *words)
+        assert isinstance(done.exception, InputError), done.output
+        assert str(done.exception).startswith(said)
 
 
 def test_a_value_whose_bound_is_a_rounding_is_exact():

@@ -152,6 +152,7 @@ def of_classes(name, p, y):
         "matthews": lambda: sk.matthews_corrcoef(y, answers) if len(there) > 1 else math.nan,
         "cohen_kappa": lambda: sk.cohen_kappa_score(y, answers),
         "calibration_error": lambda: calibration(p.max(1), answers == y),
+        "brier": lambda: ((p - np.eye(p.shape[1])[y]) ** 2).sum(1).mean(),
         "dice_pooled": lambda: of_each(sk.f1_score, y, answers, seen[seen > 0]),
         "iou_pooled": lambda: of_each(sk.jaccard_score, y, answers, seen[seen > 0]),
         "dice": lambda: of_examples(sk.f1_score, y, answers),
@@ -183,6 +184,7 @@ def of_yes(name, p, y):
         "matthews": lambda: sk.matthews_corrcoef(y, answers) if both else math.nan,
         "cohen_kappa": lambda: sk.cohen_kappa_score(y, answers),
         "calibration_error": lambda: calibration(p, y == 1),
+        "brier": lambda: sk.brier_score_loss(y, p),
     }[name]()
 
 
