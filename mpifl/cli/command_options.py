@@ -45,6 +45,9 @@ Elsewhere = Annotated[
 Trust = Annotated[
     list[str], typer.Option(metavar="MODULE:NAME", help="Import this code, if the run's job names it.")
 ]
+Metrics = Annotated[
+    list[str], typer.Option("--metric", metavar="NAME", help="Judge it by this metric, too; repeatable.")
+]
 Last = Annotated[
     bool, typer.Option("--last", help="Take the model of the last round, where the run's is of its best one.")
 ]

@@ -14,6 +14,7 @@ from mpifl.cli.command_options import (
     JobFile,
     Last,
     MaskFolder,
+    Metrics,
     NewImages,
     NewSplit,
     NewTable,
@@ -54,9 +55,7 @@ def evaluate(
     initial: Initial = False,
     silo: SiloModel = None,
     force: Force = False,
-    metric: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Judge it by this metric, too; repeatable.")
-    ] = None,
+    metric: Metrics = [],  # noqa: B006
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
     ranks: Ranks = None,
 ) -> None:
@@ -72,7 +71,7 @@ def evaluate(
             from mpifl.cli.job_tools import evaluate_together
 
         with tuning.subnormals_as_zero():
-            evaluate_together(run, transport, trust, json, split or "test", metric or ())
+            evaluate_together(run, transport, trust, json, split or "test", metric)
         return
     _check_whose(silos, data, split)
     which = which_model(last, initial, silo)
@@ -82,11 +81,11 @@ def evaluate(
         from mpifl.report.judging import evaluate_run, evaluate_shards, evaluate_silos
 
     if data is not None:
-        evaluate_shards(run, data, trust, which, json, split, force=force, metrics=metric or ())
+        evaluate_shards(run, data, trust, which, json, split, force=force, metrics=metric)
     elif silos:
-        evaluate_silos(run, trust, which, json, split, metric or ())
+        evaluate_silos(run, trust, which, json, split, metric)
     else:
-        evaluate_run(run, trust, which, json, metric or ())
+        evaluate_run(run, trust, which, json, metric)
 
 
 def _refuse_for_parties(silos: bool, data: Path | None, silo: str | None, *, initial: bool) -> None:
