@@ -37,7 +37,7 @@ def show(summary: FolderSummary, console: Console, *, everything: bool = False) 
         console.print(shown(f"{hidden} silos are left out; --all shows them."))
     targets = [name for names in target_columns(spec).values() for name in names]
     for what, names in (
-        ("Labels, from the left", spec.class_names),
+        ("Labels, from the left" if summary.labelled else "Tokens", spec.class_names),
         ("Features", spec.feature_names),
         ("Targets", targets),
     ):
@@ -120,7 +120,7 @@ def _table(summary: FolderSummary, console: Console, everything: bool) -> Table:
     moments = ["mean", "deviation"] if summary.moments else []
     groups = ["groups"] if any(entry.groups for entry in spec.silos) else []
     table = Table(header_style="bold")
-    labels = ["labels", "seen"] if summary.labelled else []
+    labels = ["labels", "seen"] if summary.labelled else ["tokens"] if summary.tokens_of(0) else []
     for heading in (
         "silo",
         "name",
@@ -147,6 +147,7 @@ def _table(summary: FolderSummary, console: Console, everything: bool) -> Table:
         entry, of_label = spec.silos[silo], counts[silo]
         size = bar(summary.sizes[silo] / max(largest, 1), unicode)
         drawn = [sparkline(of_label, unicode), _seen(of_label)] if summary.labelled else []
+        drawn += [tokens] if (tokens := summary.tokens_of(silo)) else []
         figures = [
             *_moments(summary, silo),
             *summary.target_figures(silo, MOST_TARGETS),

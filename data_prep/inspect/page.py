@@ -90,6 +90,7 @@ def sized(number: int, most: int) -> Cell:
 def _silos(summary: FolderSummary, most: Most) -> Fold:
     rows = chosen_rows(len(summary.sizes), everything=False, most=MOST_ROWS)
     heads = ["silo", "examples", *["groups"] * any(entry.groups for entry in summary.spec.silos)]
+    heads += ["tokens"] if summary.tokens_of(0) else []
     heads += ["labels", "seen", "divergence"] if summary.labelled else []
     heads += ["mean", "deviation"] if summary.moments else []
     heads += summary.target_names(MOST_TARGETS)
@@ -101,6 +102,7 @@ def _silo(summary: FolderSummary, silo: int, most: Most) -> list[Cell]:
     cells = [Cell(entry.name), sized(int(summary.sizes[silo]), most.examples)]
     if any(each.groups for each in summary.spec.silos):
         cells.append(Cell(f"{sum(entry.groups.values()):,}" if entry.groups else ""))
+    cells += [Cell(many)] if (many := summary.tokens_of(silo)) else []
     if summary.labelled:
         cells.append(Cell(look="left", image=figures.strip(summary.shares[silo], most.share)))
         cells.append(Cell(f"{np.count_nonzero(of_label)}/{len(of_label)}"))

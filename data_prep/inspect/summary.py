@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from data_prep.inspect.feature_moments import (
     target_moments,
 )
 from data_prep.inspect.heterogeneity import heterogeneity, jensen_shannon
+from data_prep.model import of_tokens
 from mpifl.data import Features
 from mpifl.data.shards import FederationSpec, VerticalSpec, by_path, read_federation
 
@@ -63,8 +65,15 @@ class FolderSummary:
 
     @property
     def labelled(self) -> bool:
-        """Tell whether targets are class numbers, so that there are labels to show."""
-        return self.spec.classes is not None
+        """Tell whether targets are class numbers, so that there are labels to show; next tokens are none."""
+        return self.spec.classes is not None and not of_tokens(self.spec)
+
+    def tokens_of(self, silo: int) -> str:
+        """Return how many tokens a silo trains on, where its examples are blocks of them; else ""."""
+        features, of = self.spec.features, self.spec.silos[silo]
+        if self.labelled or self.spec.classes is None or isinstance(features, dict) or features.ragged:
+            return ""
+        return f"{of.examples['train'] * math.prod(features.shape):,}" if is_tokens(features) else ""
 
     def target_names(self, most: int) -> list[str]:
         """Return what is shown of targets, as headings: their columns, or all as one where they are more."""

@@ -103,8 +103,10 @@ def _said(seconds: float, steps: list[Step]) -> str:
     own = [(code, line) for code, line in steps if _is_own(code.co_filename)]
     code, line = (own or steps)[-1]
     where = "/".join(Path(code.co_filename).parts[-2:])
-    what = f"the server has computed for {seconds:.0f} s, and neither trained nor scored"
-    return f"{what}; it is in {code.co_name} ({where}, line {line})"
+    if any(code.co_name == "models_of" for code, _ in own):
+        return f"the server still builds and tries the model after {seconds:.0f} s; it goes on by itself"
+    what = f"the server has worked for {seconds:.0f} s on {code.co_name} ({where}, line {line})"
+    return f"{what}; nothing has failed, and it goes on; 'mpifl watch RUN' tells when a round ends"
 
 
 def _is_own(file: str) -> bool:

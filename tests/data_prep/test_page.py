@@ -14,7 +14,7 @@ from data_prep.inspect.feature_moments import FeatureMoments, feature_skew, mome
 from data_prep.inspect.page import page
 from data_prep.inspect.summary import FolderSummary, summarise
 from mpifl.common.pages import BLUES, coloured, encoded
-from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry
+from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry, read_federation
 from scripts.write_shard import write_shard
 
 
@@ -193,6 +193,26 @@ def test_the_table_has_the_features_and_the_page_their_figures(tmp_path, capsys)
     text = "".join(Reader((tmp_path / "p.html").read_text()).text)
     assert all(name in text for name in names)
     assert "Features, one by one" in text
+
+
+def test_texts_have_tokens_and_no_labels(tmp_path, capsys):
+    for site, lines in (("a", 60), ("b", 90)):
+        (tmp_path / "d" / site).mkdir(parents=True)
+        (tmp_path / "d" / site / "one.txt").write_text(
+            "the cat sat on the mat and ran over the hills\n" * lines
+        )
+    out = tmp_path / "s"
+    cut = ("partition", "text", "--data", tmp_path / "d", "--out", out, "--scheme", "natural")
+    assert command(*cut, "--option", "length=10") == 0
+    spec = read_federation(out)
+    many = [f"{10 * entry.examples['train']:,}" for entry in spec.silos]
+    capsys.readouterr()
+    assert command("inspect", out, "--page", tmp_path / "p.html") == 0
+    said, text = capsys.readouterr().out, (tmp_path / "p.html").read_text()
+    assert "<th>tokens</th>" in text
+    assert "abels" not in text, "the next tokens of a text are no classes that silos have or lack"
+    assert "Label skew" not in said + text
+    assert all(f"<td>{number}</td>" in text and number in said for number in many)
 
 
 def test_tokens_have_no_mean(tmp_path, capsys):

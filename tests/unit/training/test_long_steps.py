@@ -19,7 +19,7 @@ from mpifl.wire.transport import DONE, Transport
 
 PATIENCE = 0.3
 SAID = re.compile(
-    r"the server has computed for \d+ s, and neither trained nor scored; it is in (\w+) \((\S+), line (\d+)\)"
+    r"the server has worked for \d+ s on (\w+) \((\S+), line (\d+)\); nothing has failed, and it goes on"
 )
 
 
@@ -113,3 +113,12 @@ def test_a_long_import_is_said_as_one(tmp_path, capsys, monkeypatch):
         importlib.import_module("slow_to_load")
     said = capsys.readouterr().err
     assert re.search(r"the server is still importing slow_to_load after \d+ s; it goes on when that is", said)
+
+
+def test_a_model_that_is_built_for_long_alarms_nobody():
+    def models_of():
+        pass
+
+    own = models_of.__code__.replace(co_filename=str(long_steps.PACKAGE / "training" / "lent_models.py"))
+    said = long_steps._said(61, [(own, 7)])
+    assert said == "the server still builds and tries the model after 61 s; it goes on by itself"
