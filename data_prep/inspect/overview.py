@@ -146,8 +146,9 @@ def _table(summary: FolderSummary, console: Console, everything: bool) -> Table:
     for silo in rows:
         entry, of_label = spec.silos[silo], counts[silo]
         size = bar(summary.sizes[silo] / max(largest, 1), unicode)
-        drawn = [sparkline(of_label, unicode), _seen(of_label)] if summary.labelled else []
-        drawn += [tokens] if (tokens := summary.tokens_of(silo)) else []
+        drawn = (
+            [sparkline(of_label, unicode), _seen(of_label)] if summary.labelled else summary.tokens_of(silo)
+        )
         figures = [
             *_moments(summary, silo),
             *summary.target_figures(silo, MOST_TARGETS),

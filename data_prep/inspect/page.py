@@ -102,7 +102,7 @@ def _silo(summary: FolderSummary, silo: int, most: Most) -> list[Cell]:
     cells = [Cell(entry.name), sized(int(summary.sizes[silo]), most.examples)]
     if any(each.groups for each in summary.spec.silos):
         cells.append(Cell(f"{sum(entry.groups.values()):,}" if entry.groups else ""))
-    cells += [Cell(many)] if (many := summary.tokens_of(silo)) else []
+    cells += map(Cell, summary.tokens_of(silo))
     if summary.labelled:
         cells.append(Cell(look="left", image=figures.strip(summary.shares[silo], most.share)))
         cells.append(Cell(f"{np.count_nonzero(of_label)}/{len(of_label)}"))

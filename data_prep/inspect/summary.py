@@ -68,12 +68,12 @@ class FolderSummary:
         """Tell whether targets are class numbers, so that there are labels to show; next tokens are none."""
         return self.spec.classes is not None and not of_tokens(self.spec)
 
-    def tokens_of(self, silo: int) -> str:
-        """Return how many tokens a silo trains on, where its examples are blocks of them; else ""."""
+    def tokens_of(self, silo: int) -> list[str]:
+        """Return how many tokens a silo trains on, where its examples are blocks of them; else nothing."""
         features, of = self.spec.features, self.spec.silos[silo]
         if self.labelled or self.spec.classes is None or isinstance(features, dict) or features.ragged:
-            return ""
-        return f"{of.examples['train'] * math.prod(features.shape):,}" if is_tokens(features) else ""
+            return []
+        return [f"{of.examples['train'] * math.prod(features.shape):,}"] if is_tokens(features) else []
 
     def target_names(self, most: int) -> list[str]:
         """Return what is shown of targets, as headings: their columns, or all as one where they are more."""
