@@ -114,7 +114,7 @@ def chosen_rows(silos: int, everything: bool, most: int = MOST_ROWS) -> list[int
 
 
 def _table(summary: FolderSummary, console: Console, everything: bool) -> Table:
-    spec, counts = summary.spec, summary.counts
+    spec = summary.spec
     splits = [split for split in SPLITS if any(split in entry.examples for entry in spec.silos)]
     unicode = console.encoding.lower().startswith("utf")
     moments = ["mean", "deviation"] if summary.moments else []
@@ -144,11 +144,9 @@ def _table(summary: FolderSummary, console: Console, everything: bool) -> Table:
         )
     rows, largest = chosen_rows(len(spec.silos), everything), int(summary.sizes.max())
     for silo in rows:
-        entry, of_label = spec.silos[silo], counts[silo]
+        entry = spec.silos[silo]
         size = bar(summary.sizes[silo] / max(largest, 1), unicode)
-        drawn = (
-            [sparkline(of_label, unicode), _seen(of_label)] if summary.labelled else summary.tokens_of(silo)
-        )
+        drawn = _drawn(summary, silo, unicode)
         figures = [
             *_moments(summary, silo),
             *summary.target_figures(silo, MOST_TARGETS),
@@ -160,6 +158,12 @@ def _table(summary: FolderSummary, console: Console, everything: bool) -> Table:
             *map(shown, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1]
         )
     return table
+
+
+def _drawn(summary: FolderSummary, silo: int, unicode: bool) -> list[str]:
+    """Return the cells of a silo's labels, or of its tokens where there are none."""
+    of_label = summary.counts[silo]
+    return [sparkline(of_label, unicode), _seen(of_label)] if summary.labelled else summary.tokens_of(silo)
 
 
 def _examples(entry: ShardEntry, splits: Sequence[str]) -> list[str]:

@@ -28,7 +28,7 @@ def texts_in(path: Path, silo: str = "") -> Iterator[tuple[str, str, TextLine]]:
         return
     for name, files in silo_files(path, ENDINGS).items():
         for file in files:
-            own = name if file.parent == path else f"{name}/{file.stem}"
+            own = file.name if file.parent == path else f"{name}/{file.name}"
             for number, place, line in _of_file(file, ""):
                 yield f"{own}:{number}" if file.suffix.lower() == LINES else own, place, line
 

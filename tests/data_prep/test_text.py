@@ -418,9 +418,9 @@ def test_a_folder_of_files_in_a_folder_is_one_silo(wards, source):
     assert len(np.unique(of)) == 2, "a file is a text, whose sequences stay together"
     assert len(np.unique(parted.given.rows[parted.silo == 1])) == 2
     names = [name for name, _, _ in texts_in(wards)]
-    assert names == ["east", "north/note0", "north/note1", "south"]
+    assert names == ["east.txt", "north/note0.txt", "north/note1.txt", "south.txt"], "as a folder lists them"
     (wards / "west.jsonl").write_text('{"text": "two"}\n{"prompt": "a", "completion": "bc"}\n')
-    assert [name for name, _, _ in texts_in(wards)][4:] == ["west:1", "west:2"]
+    assert [name for name, _, _ in texts_in(wards)][4:] == ["west.jsonl:1", "west.jsonl:2"]
     (wards / "north" / "deeper").mkdir()
     with pytest.raises(InputError, match=r"north/deeper: in a folder with a file for each silo"):
         find_source(source, words)(wards, 0)
