@@ -248,14 +248,15 @@ def _exact(judged: Sequence[_Judged], weights: Sequence[float], seed: int) -> fl
 
 
 def _silos(judged: Sequence[_Judged], found: Sequence[Difference | None]) -> list[Scored]:
-    corrected = iter(chance.holm([one.p for one in found if one is not None]))
-    tests = sum(one is not None for one in found)
+    corrected = iter(tests := chance.holm([one for one in found if one is not None]))
     return [
         replace(
-            _scored(of.name, (of.rows, of.counted), of.values, one, None if one is None else next(corrected)),
+            _scored(
+                of.name, (of.rows, of.counted), of.values, *((None, None) if one is None else next(corrected))
+            ),
             events=_rarer([of]),
             alike=of.alike,
-            few=one is not None and not can_tell(of.many, tests),
+            few=one is not None and not can_tell(of.many, len(tests)),
         )
         for of, one in zip(judged, found, strict=True)
     ]

@@ -177,7 +177,9 @@ def test_a_row_counts_as_often_as_it_is_drawn():
 
 def scored(name, by, p, rows=100):
     low, high = (by - 0.01, by + 0.01) if p <= 0.05 else (by - 0.1, by + 0.1)
-    return Scored(name, rows, rows, 0.8, 0.8 + by, None, chance.Difference(by, low, high, p, paired=True), p)
+    return Scored(
+        name, rows, rows, 0.8, 0.8 + by, None, chance.Difference(by, p, True, lambda level: (low, high)), p
+    )
 
 
 def test_the_verdict_says_for_whom():
