@@ -32,6 +32,7 @@ from mpifl.report.runs import headline, read_tables, units
 from mpifl.run.folder import number, read_metrics
 
 LOOKS = {"better": "best", "worse": "worst"}
+TITLE = "Each silo alone, the federated model, and all pooled"
 INTERVAL, GUESSED = "difference and interval", "most frequent class"
 POOLED = " 'pooled' is a model trained on the rows of all silos in one place, to compare with."
 
@@ -103,14 +104,13 @@ def page(
         f" Rounds trained are of the silo alone, and of the federated model in the row {found.whole.name}."
     )
     note += f" The pooled model: {found.rounds['pooled']}." if "pooled" in found.rounds else ""
-    title = "Each silo alone, the federated model, and all pooled"
-    figures = [_drawn(title, note, ["silo", *_more(found), *heads(found)], rows, scored, found)]
+    figures = [_drawn(TITLE, note, ["silo", *_more(found), *heads(found)], rows, scored, found)]
     pooled = [other for one in scored if (other := one.over_pooled) is not None]
     if pooled:
-        about = f"Difference: federated − pooled{unit}, on the same test rows, with the same test."
+        note = f"Difference: federated − pooled{unit}, on the same test rows, with the same test."
         named = ["silo", "pooled", "federated", *heads(found)[-4:]]
         rows = [[Cell(one.name), *_judged(cells(one, found)[-6:], one, found)] for one in pooled]
-        figures.append(_drawn("Federated against pooled", about, named, rows, pooled, found))
+        figures.append(_drawn("Federated against pooled", note, named, rows, pooled, found))
     reasons = [["all", one] for one in of_all(found)]
     reasons += [[name, said] for name, said in warnings_of(found).items()]
     reasons += [[name, f"left out: {why}"] for name, why in found.left_out.items()]

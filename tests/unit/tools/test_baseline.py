@@ -240,7 +240,9 @@ def test_a_silo_whose_rows_have_one_class_counts_by_accuracy_and_not_by_auroc(tm
     beside = Baseline(
         ACCURACY, EXACT, silos, replace(whole, over_pooled=whole), rounds={"a": "7", "pooled": "9"}
     )
-    words = " ".join(Reader(page_of(beside, "t")).titles())
+    words = " ".join(Reader(page_of(beside, "is it", ["what it is"])).titles())
+    assert words.startswith("is it ")
+    assert " is it what it is · 3 silos, 60 test rows " in words
     assert "silo rounds trained most frequent class" in words
     assert "a 7 60.00%" in words
     assert "The pooled model: 9." in words
