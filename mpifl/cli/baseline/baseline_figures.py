@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from mpifl.report.judging import (
     figures_of_rows,
 )
 from mpifl.report.runs import Difference, chance, rows_left_out
+from mpifl.run.folder import number, read_metrics
 from mpifl.silo.parameters import FlatModel
 
 WIDENED = "widened to 0 where that test sees no difference"
@@ -55,6 +57,8 @@ class Scored:
         undefined: The draws of the bootstrap in which a model has no figure.
         few: Whether no difference could be seen in so few rows, or groups of rows.
         alike: Whether all rows have one class.
+        guessing: The share of right answers of always the most frequent class, where rows have one.
+        over_pooled: Federated held against pooled in the same way, which stands there as `alone`.
     """
 
     name: str
@@ -69,6 +73,8 @@ class Scored:
     undefined: int = 0
     few: bool = False
     alike: bool = False
+    guessing: float | None = None
+    over_pooled: Scored | None = None
 
     @property
     def seen(self) -> bool | None:
@@ -89,6 +95,7 @@ class Baseline:
         remarks: What is to be said against the figures.
         mean: Whether the figures of all rows are means of the silos', and not of all rows together.
         seed: The one seed of the trainings; None where another one trains the same models.
+        rounds: How many rounds were trained: by a silo's name alone, of `whole` federated, of `pooled`.
     """
 
     metric: MetricInfo
@@ -99,6 +106,7 @@ class Baseline:
     remarks: Sequence[str] = ()
     mean: bool = False
     seed: int | None = None
+    rounds: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -159,25 +167,40 @@ def compare_models(plan: BaselinePlan) -> Baseline:
     if pooled is not None and pooled.state == "done":
         shared.append(_model(plan, pooled))
     judged = []
-    for number, task in plan.alone.items():
-        name = plan.names[number]
+    for silo, task in plan.alone.items():
+        name = plan.names[silo]
         if task.state != "done":
             left_out[name] = f"its training alone did not come to its end; {task.log} says why"
             continue
-        split = open_shard(plan.folder, plan.spec.silos[number], plan.spec)["test"]
+        split = open_shard(plan.folder, plan.spec.silos[silo], plan.spec)["test"]
         federated, *more = shared
         models = [figures_of_rows(*one, split) for one in (federated, _model(plan, task), *more)]
-        groups = groups_of(plan.folder, plan.spec.silos[number]).get("test")
-        judged.append(_Judged(number, name, models, groups))
+        groups = groups_of(plan.folder, plan.spec.silos[silo]).get("test")
+        judged.append(_Judged(silo, name, models, groups))
     mean = any(one.both_right is None for one in judged)
     grouped = any(one.groups is not None and len(np.unique(one.groups)) < one.rows for one in judged)
     test = BY_GROUPS if grouped else BOOTSTRAP if mean else EXACT
-    silos, whole = _of_rights(judged) if test == EXACT else _of_draws(judged, plan.job.seed, mean)
+    score = _of_rights if test == EXACT else partial(_of_draws, seed=plan.job.seed, mean=mean)
+    silos, whole = score(judged)
+    if len(shared) > 1:
+        pairs = [replace(one, models=[one.models[0], one.models[2]]) for one in judged]
+        beside, of_all = score(pairs)
+        silos = [replace(of, over_pooled=other) for of, other in zip(silos, beside, strict=True)]
+        whole = replace(whole, over_pooled=of_all)
     if test != EXACT and any(one.many < FEW for one in judged):
         test += EXCHANGED.format(what="groups" if grouped else "rows")
     seed = None if shared[0][0].algorithm.seedless else plan.job.seed
     told = plan.federated.metric, test, silos, whole, left_out, _remarks(plan)
-    return Baseline(*told, mean=mean, seed=seed)
+    tasks = {whole.name: plan.federated} | ({"pooled": pooled} if pooled else {})
+    tasks |= {plan.names[silo]: task for silo, task in plan.alone.items()}
+    return Baseline(*told, mean=mean, seed=seed, rounds={name: _rounds(of) for name, of in tasks.items()})
+
+
+def _rounds(task: GridRun) -> str:
+    """Write how many rounds a run has trained, and which one its model is of where that is not the last."""
+    last = next(iter(read_metrics(task.run)[-1:]), {})
+    kept = number(last, "model_round")
+    return f"{last.get('round', '–')}" + (f", model of {kept:,.0f}" if kept is not None else "")
 
 
 def _remarks(plan: BaselinePlan) -> list[str]:
@@ -248,14 +271,16 @@ def _exact(judged: Sequence[_Judged], weights: Sequence[float], seed: int) -> fl
 
 
 def _silos(judged: Sequence[_Judged], found: Sequence[Difference | None]) -> list[Scored]:
-    corrected = iter(chance.holm([one.p for one in found if one is not None]))
-    tests = sum(one is not None for one in found)
+    corrected = iter(tests := chance.holm([one for one in found if one is not None]))
     return [
         replace(
-            _scored(of.name, (of.rows, of.counted), of.values, one, None if one is None else next(corrected)),
+            _scored(
+                of.name, (of.rows, of.counted), of.values, *((None, None) if one is None else next(corrected))
+            ),
             events=_rarer([of]),
+            guessing=_guessing([of]),
             alike=of.alike,
-            few=one is not None and not can_tell(of.many, tests),
+            few=one is not None and not can_tell(of.many, len(tests)),
         )
         for of, one in zip(judged, found, strict=True)
     ]
@@ -279,7 +304,16 @@ def _whole(judged: Sequence[_Judged], found: Difference | None, *, mean: bool = 
     name, rows = "mean of silos by rows" if mean else "all rows", sum(one.rows for one in judged)
     made = _scored(name, (rows, sum(weights)), means, found, None if found is None else found.p)
     few = found is not None and not can_tell(sum(one.many for one in judged), 1)
-    return replace(made, events=_rarer(judged), few=few)
+    return replace(made, events=_rarer(judged), guessing=_guessing(judged), few=few)
+
+
+def _guessing(judged: Sequence[_Judged]) -> float | None:
+    """Return the share of the most frequent class; None where rows have no single class."""
+    labels = Counter[int]()
+    for one in judged:
+        labels.update(one.models[0].labels or {})
+    rows = sum(one.rows for one in judged)
+    return max(labels.values()) / rows if rows and labels.total() == rows else None
 
 
 def _scored(

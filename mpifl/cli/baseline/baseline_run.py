@@ -14,9 +14,9 @@ from mpifl.cli.baseline.baseline_words import (
     as_latex,
     cells,
     heads,
-    judged,
     of_all,
     of_chance,
+    outcome,
     record,
     remarks,
     table,
@@ -27,13 +27,15 @@ from mpifl.cli.baseline.planned_runs import BaselinePlan, lent_shards, plan_of, 
 from mpifl.cli.sweep import INTERRUPTED, run_each, validate_all
 from mpifl.common import InputError, cannot_be_written, check_named, write_atomic, write_named
 from mpifl.common.pages import Cell, Figure, Fold, Table, render, write_page
+from mpifl.learning.metrics import ACCURACY
 from mpifl.report.observers import wide_console
 from mpifl.report.pages import drawn_around_zero, write_report
 from mpifl.report.runs import headline, read_tables, units
 from mpifl.run.folder import number, read_metrics
 
 LOOKS = {"better": "best", "worse": "worst"}
-INTERVAL = "difference and interval"
+TITLE = "Each silo alone, the federated model, and all pooled"
+INTERVAL, GUESSED = "difference and interval", "most frequent class"
 POOLED = " 'pooled' is a model trained on the rows of all silos in one place, to compare with."
 
 
@@ -112,16 +114,21 @@ def page(
         links: By what a row is called: where its run lies, as seen from the page.
     """
     scored = (*found.silos, found.whole)
-    told = [
-        (cells(one, found)[-3], of.by, of.low, of.high) if (of := one.difference) else None for one in scored
-    ]
-    drawings, axis = drawn_around_zero(told, found.metric)
-    rows = [[*_row(one, found, links), drawing] for one, drawing in zip(scored, drawings, strict=True)]
-    drawn = Table(["silo", *heads(found), INTERVAL], rows, axes={INTERVAL: axis})
+    rows = [_row(one, found, links) for one in scored]
     unit = ", in points" if found.metric.share else ""
     note = f"{found.metric.label} on the same test rows; difference: federated − alone{unit}; {found.test}."
     note += POOLED * (found.whole.pooled is not None)
-    figure = Figure("Each silo alone, the federated model, and all pooled", note, [drawn], wide=True)
+    note += (
+        f" Rounds trained are of the silo alone, and of the federated model in the row {found.whole.name}."
+    )
+    note += f" The pooled model: {found.rounds['pooled']}." if "pooled" in found.rounds else ""
+    figures = [_drawn(TITLE, note, ["silo", *_more(found), *heads(found)], rows, scored, found)]
+    pooled = [other for one in scored if (other := one.over_pooled) is not None]
+    if pooled:
+        note = f"Difference: federated − pooled{unit}, on the same test rows, with the same test."
+        named = ["silo", "pooled", "federated", *heads(found)[-4:]]
+        rows = [[Cell(one.name), *_judged(cells(one, found)[-6:], one, found)] for one in pooled]
+        figures.append(_drawn("Federated against pooled", note, named, rows, pooled, found))
     reasons = [["all", one] for one in of_all(found)]
     reasons += [[name, said] for name, said in warnings_of(found).items()]
     reasons += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
@@ -135,15 +142,45 @@ def page(
             [*about, f"{len(found.silos):,} silos, {sum(one.rows for one in found.silos):,} test rows"]
         ),
         verdict=[verdict(found), of_chance(found)],
-        figures=[figure],
+        figures=figures,
         folds=folds if reasons else [],
     )
 
 
+def _drawn(
+    title: str,
+    note: str,
+    named: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    scored: Sequence[Scored],
+    found: Baseline,
+) -> Figure:
+    """Return a table of differences, each drawn with its interval behind its row."""
+    told = [
+        (cells(one, found)[-3], of.by, of.low, of.high) if (of := one.difference) else None for one in scored
+    ]
+    drawings, axis = drawn_around_zero(told, found.metric)
+    whole = [[*row, drawing] for row, drawing in zip(rows, drawings, strict=True)]
+    return Figure(title, note, [Table([*named, INTERVAL], whole, axes={INTERVAL: axis})], wide=True)
+
+
+def _more(found: Baseline) -> list[str]:
+    """Return the headings of what only the page has of a row: rounds, and what guessing gives."""
+    guessed = found.metric.name == ACCURACY.name and any(one.guessing is not None for one in found.silos)
+    return [*["rounds trained"] * bool(found.rounds), *[GUESSED] * guessed]
+
+
 def _row(one: Scored, found: Baseline, links: Mapping[str, str]) -> list[Cell]:
-    texts, look = cells(one, found), LOOKS.get(judged(one, found.metric), "")
+    guess = "–" if one.guessing is None else found.metric.write(one.guessing)
+    of = {"rounds trained": found.rounds.get(one.name, "–"), GUESSED: guess}
     name = Cell(one.name, link=links.get(one.name, ""))
-    return [name, *(Cell(text) for text in texts[:-1]), Cell(texts[-1], look=look)]
+    return [name, *(Cell(of[head]) for head in _more(found)), *_judged(cells(one, found), one, found)]
+
+
+def _judged(texts: Sequence[str], one: Scored, found: Baseline) -> list[Cell]:
+    """Return cells of a row, of which the last says what is seen."""
+    look = LOOKS.get(texts[-1], "text")
+    return [*map(Cell, texts[:-1]), Cell(outcome(one, found.metric), look=look)]
 
 
 def _about(plan: BaselinePlan) -> list[str]:

@@ -27,7 +27,7 @@ def of_chance(found: Baseline) -> str:
     if found.seed is not None:
         said += f", and all models of seed {found.seed} alone: another seed moves each figure, too"
         said += "; repeat the command with --set seed=N and another --out before you decide"
-    return f"{said}. p of silos is corrected by Holm for their number, the intervals are not."
+    return f"{said}. p and interval of silos are corrected by Holm for their number."
 
 
 def heads(found: Baseline) -> list[str]:
@@ -41,7 +41,7 @@ def heads(found: Baseline) -> list[str]:
         "federated",
         *pooled,
         "difference",
-        "95% interval" + ", not corrected" * (len(found.silos) > 1),
+        "95% interval",
         "p",
         "outcome",
     ]
@@ -107,6 +107,17 @@ def judged(one: Scored, metric: MetricInfo) -> str:
     if not one.seen:
         return TOO_FEW if one.few else NONE_SEEN
     return "better" if (one.difference.by > 0) == metric.higher_is_better else "worse"
+
+
+def outcome(one: Scored, metric: MetricInfo) -> str:
+    """Say what is seen, and of no difference also which ones the interval does not exclude."""
+    said = judged(one, metric)
+    if said != NONE_SEEN or one.difference is None:
+        return said
+    ends = [abs(end) for end in one.difference.reach]
+    worse, better = ends if metric.higher_is_better else ends[::-1]
+    words = [f"{units.points(of, metric)} {word}" for of, word in ((better, "better"), (worse, "worse"))]
+    return f"{said}; up to {' or '.join(words)} is not excluded"
 
 
 def signed(metric: MetricInfo, value: float) -> str:
@@ -188,6 +199,7 @@ def record(found: Baseline) -> dict[str, Any]:
         "all": _of(found.whole, found),
         "left_out": found.left_out,
         "remarks": remarks(found),
+        "rounds": dict(found.rounds),
     }
 
 
@@ -209,12 +221,17 @@ def as_latex(found: Baseline) -> str:
 def _of(one: Scored, found: Baseline) -> dict[str, Any]:
     about: dict[str, Any] = {"rows": one.rows, "rows_that_count": one.counted, "alone": _known(one.alone)}
     about["federated"] = _known(one.federated)
+    about |= {} if one.guessing is None else {"most_frequent_class": one.guessing}
     about |= {} if one.events is None else {"events": one.events, "draws_without": one.undefined}
     if one.pooled is not None:
         about["pooled"] = _known(one.pooled)
     if (difference := one.difference) is not None:
         about |= {"difference": difference.by, "low": difference.low, "high": difference.high}
         about |= {"p": difference.p, "p_holm": one.p}
+    if (other := one.over_pooled) is not None and other.difference is not None:
+        of = other.difference
+        told = {"difference": of.by, "low": of.low, "high": of.high, "p": of.p, "p_holm": other.p}
+        about["against_pooled"] = {**told, "judged": judged(other, found.metric)}
     return {**about, "seen": one.seen, "judged": judged(one, found.metric)}
 
 

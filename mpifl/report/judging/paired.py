@@ -115,7 +115,7 @@ def by_draws(by: float, differences: np.ndarray, exact: float | None = None) -> 
     Args:
         by: The difference on the rows as they are.
         differences: That of each draw, [DRAWS].
-        exact: The p of an exact test, if there is one; the interval then holds 0 where it does not refuse 0.
+        exact: The p of an exact test, if there is one.
 
     Returns:
         None where fewer than half of the draws have one.
@@ -123,10 +123,11 @@ def by_draws(by: float, differences: np.ndarray, exact: float | None = None) -> 
     known = differences[np.isfinite(differences)]
     if not math.isfinite(by) or len(known) < LEAST * len(differences):
         return None
-    low, high = (float(end) for end in np.quantile(known, (chance.LEVEL / 2, 1 - chance.LEVEL / 2)))
-    if exact is not None:
-        if exact > chance.LEVEL:
-            low, high = min(low, 0.0), max(high, 0.0)
-        return Difference(by, low, high, exact, paired=True)
     beyond = min(int((known <= 0).sum()), int((known >= 0).sum()))
-    return Difference(by, low, high, min(1.0, 2 * (1 + beyond) / (1 + len(known))), paired=True)
+    p = min(1.0, 2 * (1 + beyond) / (1 + len(known))) if exact is None else exact
+
+    def ends(level: float) -> tuple[float, float]:
+        low, high = np.quantile(known, (level / 2, 1 - level / 2))
+        return float(low), float(high)
+
+    return Difference(by, p, True, ends)

@@ -12,6 +12,8 @@ from .run_page import (
     write_report as write_report,
 )
 from .stats_page import (
+    figures_of_stats as figures_of_stats,
+    figures_of_survival as figures_of_survival,
     page_of_stats as page_of_stats,
     page_of_survival as page_of_survival,
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Hashable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Table, charts
-from mpifl.report.pages.gains import Gain, drawn_around_zero, gains, held_against, values
+from mpifl.report.judging import NAMES, scores
+from mpifl.report.pages.gains import Gain, drawn_around_zero, gains, held_against, how_to_tell, values
 from mpifl.report.runs import (
     Held,
     Standing,
@@ -21,14 +23,15 @@ from mpifl.report.runs import (
     held_to,
     named,
     of_several_shards,
+    one_class,
     rows_left_out,
     trained_on,
     trains_alone,
     words_against,
 )
-from mpifl.run.folder import read_environment, same_data
+from mpifl.run.folder import number, read_environment, same_data
 
-MOST_SILOS = 200
+MOST_SILOS, MOST_NAMED = 200, 6
 NO_REFERENCE = "No setting is a clear reference, so gains are not shown. Name one with --against."
 
 
@@ -92,7 +95,7 @@ def _over(one: Standing, against: Standing, held: Mapping[str, Held]) -> dict[st
 
 
 def silos_of_settings(
-    found: Sequence[Standing], against: Standing | None, held: Mapping[str, Held]
+    found: Sequence[Standing], against: Standing | None, held: Mapping[str, Held], asked: bool = False
 ) -> tuple[Figure | None, dict[str, Gain]]:
     """Return a row for each silo: what settings give it; and what the best gives over the reference.
 
@@ -100,6 +103,7 @@ def silos_of_settings(
         found: The settings, the best first.
         against: The reference, if there is one.
         held: What each silo holds, as far as that is known.
+        asked: Whether the reference was named by the user.
     """
     if any(of_several_shards(one.group) for one in found):
         return None, {}  # a silo's name is another silo in other shards
@@ -121,11 +125,13 @@ def silos_of_settings(
             cells.append(Cell(metric.write(served) + change, served, gain.look if gain else ""))
         rows.append(cells)
     note, heads = f"{_whose(found)}{_of_seeds(found)}. ", [one.name for one in shown]
-    note += f"{alike_told([name for name, of in held.items() if of.commonest == 1], metric)} ".lstrip()
+    note += f"{_without(found, held)} ".lstrip()
     if against is None:
         table = Table(["silo", *heads], rows, sort=True)
         return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), {}
-    note += "The first column is the reference of all changes. "
+    note += (
+        f"The first column, {against.name}, is the reference of all changes, since {_why(against, asked)}. "
+    )
     note += f"{held_against(gain for of in over for gain in of.values())} All those of {heads[0]} are drawn."
     changes = [over[0].get(row[0].text) for row in rows]
     told = [(of.write(metric), of.by, *(of.reach or (of.by, of.by))) if of else None for of in changes]
@@ -134,6 +140,45 @@ def silos_of_settings(
     rows = [[*row[:2], cell, *row[2:]] for row, cell in zip(rows, drawn, strict=True)]
     table = Table(["silo", against.name, head, *heads], rows, sort=True, axes={head: axis})
     return Figure("Which silos gain?", note, [table], wide=True), over[0] if shown[0] is found[0] else {}
+
+
+def _why(reference: Standing, asked: bool) -> str:
+    """Say why a setting is the reference."""
+    if asked:
+        return "--against names it"
+    alone = trains_alone(reference.group.runs[0].job)
+    return "its silos train alone" if alone else "it is the only setting of fedavg, the usual algorithm"
+
+
+def _without(found: Sequence[Standing], held: Mapping[str, Held]) -> str:
+    """Say which silos have rows of one class, and which have no value and are left out."""
+    metric, alike, without = found[0].metric, dict[str, None](), dict[str, None]()
+    for told in (scores(run) for one in found for run in one.group.runs):
+        alike |= dict.fromkeys(name for name, of in told.items() if one_class(of, held.get(name)))
+        without |= dict.fromkeys(name for name, of in told.items() if number(of, metric.name) is None)
+    rest = [name for name in without if name not in alike or metric.name != "auroc"]
+    said = (
+        f"Left out, since their rows have no {metric.label}: {NAMES.listed(rest, MOST_NAMED)}."
+        if rest
+        else ""
+    )
+    return f"{alike_told([*alike], metric)} {said}".strip()
+
+
+def did_it_help(found: Sequence[Standing]) -> Figure | None:
+    """Return the commands that tell whether federation helped, by the job of the best setting; None where
+    nothing does."""
+    run = found[0].group.runs[0]
+    if not (how := how_to_tell(run)):
+        return None
+    job, seeds = shlex.quote(f"{run.run}/job.toml"), shlex.quote(f"{run.run}-seeds")
+    rows = [
+        ["Each silo alone, all rows pooled, and the federated model", how],
+        ["Does another seed say the same?", f"mpifl sweep {job} --set seed=1,2,3 --out {seeds}"],
+        ["Which setting is best over these seeds?", f"mpifl compare {seeds} --page {seeds}.html"],
+    ]
+    note = f"These commands tell for {found[0].name}, the setting with the best mean."
+    return Figure("Did it help?", note, [Table.of(["question", "command"], rows, text=1)], wide=True)
 
 
 def _whose(found: Sequence[Standing]) -> str:
@@ -149,10 +194,7 @@ def each_against(found: Sequence[Standing], reference: Standing) -> Figure:
     """Return a row for each setting: how it is held against a reference that was named."""
     rows = []
     for one in held_to(found, reference):
-        cells = cells_against(one, reference.metric)
-        cells = cells if len(found) > 2 else [*cells[:2], *cells[3:]]  # one test needs no correction
-        rows.append([Cell(str(one["setting"])), *map(Cell, cells)])
-    heads = ["setting", f"over {reference.name}", "95% interval"]
-    heads += ["p", "test"] if len(rows) == 1 else ["uncorrected p", "p, corrected", "test"]
+        rows.append([Cell(str(one["setting"])), *map(Cell, cells_against(one, reference.metric))])
+    heads = ["setting", f"over {reference.name}", "95% interval", "p"]
     title = f"Each setting against {reference.name}"
     return Figure(title, words_against(found, reference), [Table(heads, rows)], wide=True)

@@ -10,12 +10,19 @@ from urllib.parse import quote
 
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.judging import scores
-from mpifl.report.pages.compared_silos import counted, each_against, reference_of, silos_of_settings
+from mpifl.report.pages.compared_silos import (
+    counted,
+    did_it_help,
+    each_against,
+    reference_of,
+    silos_of_settings,
+)
 from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.pictures import AXES, curve, group_looks, lie_above, lying
 from mpifl.report.runs import (
+    HEADS,
     Group,
     Rival,
     Standing,
@@ -45,14 +52,17 @@ from mpifl.report.runs import (
 ROOM, LONGEST, BESIDE = 120, 28, 9
 """Characters of a row of all runs on a desk, of a run's name there at most, and of a setting."""
 DOTS, MISSED = "one dot per seed", "not reached"
-TESTED = ("behind the first", "95% interval", "p")
-PAIRS = ("behind the first", "95% interval, not corrected", "p, corrected")
-"""What tables say of a setting and the first, of two settings and of more."""
 TEST = (
-    "A t-test over the seeds compares each setting with the first. It is paired where both have the same "
-    "seeds, else Welch's."
+    "A t-test over the seeds compares each setting with the first, which has the best mean. It is paired "
+    "where both have the same seeds, else Welch's."
 )
-HOLM = " p is corrected by Holm for all pairs of settings."
+HOLM = (
+    " Interval and p are corrected by Holm for all pairs of settings, so they never differ in what they show."
+)
+BY_ROWS = (
+    " The interval by rows is what chance makes of the {:,} rows that judge, for one model of each setting. "
+    "Which answers differ is not recorded: the most that can are taken."
+)
 
 
 def compare_page(
@@ -84,9 +94,10 @@ def compare_page(
     said += [*ranked_by(found), *lost]
     if found:
         reference = reference_of(found, against)
-        silos, over = silos_of_settings(found, reference, held)
+        silos, over = silos_of_settings(found, reference, held, against is not None)
         tests = each_against(found, reference) if against and reference else None
         drawn = [_settings(found, target, path), tests, _grid(found, path), *_panels(found, target), silos]
+        drawn.append(did_it_help(found))
         if reference and over:
             said.append(gained(over, found[0].metric, reference.name, found[0].name))
     said.append(_accounted(summaries, left_out, found))
@@ -181,13 +192,11 @@ def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> Fold
 
 def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Figure:
     """Return a row for each setting, the best first: its mean, a dot a seed, what it cost."""
-    metric, (place, axis) = found[0].metric, _places(found)
-    others = rivals(found)
-    pairs = sum(len(one.ends) > 1 for one in found)
-    tests = PAIRS if pairs > 2 else TESTED if any(one.test for one in others) else ()
+    metric, (place, axis), others = found[0].metric, _places(found), rivals(found)
     several, worst = any(len(one.ends) > 1 for one in found), found[0].worst_head
-    worst += ", mean" if several else ""
-    heads = [metric.label, DOTS, *tests, worst]
+    worst += ": mean and the worst" if several else ""
+    told = [nth for nth, _ in enumerate(HEADS) if any(one.cells()[nth] != "-" for one in others)]
+    heads = [metric.label, DOTS, *(HEADS[nth] for nth in told), worst]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
     for one, rival in zip(found, [None, *others], strict=True):
@@ -200,27 +209,32 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
         )
         dots = dots if ends else Cell("off the axis", "")
         row = [Cell(one.name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
-        row += _against(rival) if tests else []
-        row.append(Cell(metric.write(fmean(one.worst)), fmean(one.worst)) if one.worst else Cell("–", ""))
+        row += [_against(rival)[nth] for nth in told]
+        row.append(Cell(one.worst_told(), fmean(one.worst) if one.worst else "", "text"))
         row += [] if target is None else [_to_target(one, target)]
         row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
     note = "Each dot is a run with its own seed. The line is mean ± standard deviation over the seeds."
-    note += f" {TEST}" * bool(tests) + HOLM * (tests == PAIRS)
+    note += f" {TEST}" * any(one.test for one in others)
+    note += HOLM * (sum(len(one.ends) > 1 for one in found) > 2)
+    note += (
+        BY_ROWS.format(found[0].judged.examples)
+        if found[0].judged and any(one.rows for one in others)
+        else ""
+    )
     note += " Time is without scoring and checkpoints." + " Traffic and time are means per run." * several
     table = Table(["setting", *heads, "traffic", "time"], rows, sort=True, axes={DOTS: axis})
     return Figure("Settings, the best first", note, [table], wide=True)
 
 
 def _against(rival: Rival | None) -> list[Cell]:
-    """Return what TESTED and PAIRS say of a setting; nothing of the first."""
+    """Return what HEADS says of a setting; nothing of the first."""
     if rival is None:
-        return [Cell("", 0.0), Cell("", ""), Cell("", "")]
-    behind, reach, _, p, name = rival.cells()
-    if rival.test is None or rival.p is None:
-        return [Cell(behind, rival.behind), Cell("–", ""), Cell("–", "")]
-    look = "worst" if rival.seen else ""
-    return [Cell(behind, rival.behind, look), Cell(reach, rival.test.low), Cell(f"{p} {name}", rival.p, look)]
+        return [Cell("", 0.0), *[Cell("", "")] * (len(HEADS) - 1)]
+    look, test = "worst" if rival.seen else "", rival.test
+    values = rival.behind, test.low if test else None, rival.p, rival.rows[0] if rival.rows else None
+    each = zip(rival.cells(), values, (look, "", look, ""), strict=True)
+    return [Cell("–", "") if value is None else Cell(text, value, of) for text, value, of in each]
 
 
 def _places(found: Sequence[Standing]) -> tuple[Callable[[float], float], list[str]]:

@@ -131,21 +131,27 @@ def gain_unknown(summary: Summary) -> list[str]:
     Nothing is said of a run that diverged, of exact sums, or whose silos train alone or have columns of the
     same rows.
     """
-    sums = summary.job.get("algorithm", {}).get("name") in OF_SUMS
-    if sums or trains_alone(summary.job) or "split" in summary.job or summary.diverged:
+    if not (how := how_to_tell(summary)) or summary.diverged:
         return []
     if told := _told_by_baseline(summary.run):
         table = summary.run.absolute().parent / "baseline.html"
         return [f"Did it help a silo? {told} {table} has the table of the silos."]
-    said = "Did it help a silo? This page cannot tell, since no silo was trained alone."
-    run = shlex.quote(str(summary.run))
+    return [f"Did it help a silo? This page cannot tell, since no silo was trained alone. {how}"]
+
+
+def how_to_tell(summary: Summary) -> str:
+    """Say what shows whether a run helped a silo; "" of exact sums, and of silos that train alone or have
+    columns of the same rows."""
+    algorithm, run = summary.job.get("algorithm", {}), shlex.quote(str(summary.run))
+    if algorithm.get("name") in OF_SUMS or trains_alone(summary.job) or "split" in summary.job:
+        return ""
     if "privacy" in summary.job or "security" in summary.job:
         how = "Each silo can tell for itself: train on its own rows alone, and score that run and this one"
-        return [f"{said} {how} by 'mpifl evaluate RUN --data SHARDS', with its own rows in SHARDS."]
-    if summary.own_models or "personal" in summary.job.get("algorithm", {}):
+        return f"{how} by 'mpifl evaluate RUN --data SHARDS', with its own rows in SHARDS."
+    if summary.own_models or "personal" in algorithm:
         how = "Train each silo alone (algorithm 'ditto' with lambda = 0), then run"
-        return [f"{said} {how} 'mpifl report {run} --alone RUN'."]
-    return [f"{said} To answer, run 'mpifl baseline {run}/job.toml --out {run}-baseline'."]
+        return f"{how} 'mpifl report {run} --alone RUN'."
+    return f"To answer, run 'mpifl baseline {run}/job.toml --out {run}-baseline'."
 
 
 def _told_by_baseline(run: Path) -> str:

@@ -66,7 +66,9 @@ def _reached(summary: Summary) -> str:
 
 
 def _unscored(summary: Summary) -> str:
-    """Say why a run has no score, and what would give one."""
+    """Say why a run has no score, and what would give one; "" of one that makes a table or curves."""
+    if any(key in summary.records[-1] for key in ("table", "survival")):
+        return ""
     why, more = why_none(summary.job), ""
     hidden = why.startswith("withheld")
     why = f"Scores of silos are {why}" if hidden else f"There are no scores of silos{why[why.index(':') :]}"

@@ -15,6 +15,7 @@ from mpifl.report.observers import TOGETHER
 from mpifl.report.pages.falls import falls
 from mpifl.report.runs import Held, Summary, chance, units
 from mpifl.run.folder import number
+from mpifl.run.job import OF_SUMS
 
 PARTS = ("training", "waiting", "communication", "evaluation", "checkpoint")
 IN_ROUNDS = ("training", "waiting for the slowest", "communication")
@@ -128,7 +129,6 @@ def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
     if ends is not None:
         said.append(f"95% interval {info.write(ends[0])} to {info.write(ends[1])}")
         said[0] += f", by chance of these {rows:,} rows alone" if rows else ""
-        said += _wavers(summary, key, info, ends[1] - ends[0])
     guess, where = chance.commonest(summary, test)
     if guess is not None and name == ACCURACY.name:
         said.append(f"always predicting the most common class of {where} gives {info.write(guess)}")
@@ -137,13 +137,24 @@ def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
     return said
 
 
-def _wavers(summary: Summary, key: str, info: MetricInfo, wide: float) -> list[str]:
-    """Say between which values the last rounds lie, where that is more than half as wide as the interval."""
+def one_seed(summary: Summary) -> str:
+    """Say that a run is of one seed, and how far its metric moves in the last rounds; "" of a run that has
+    no such metric, no seed, or diverged."""
+    key, metric, seed = summary.judged_by, summary.metric, summary.job.get("seed")
+    if (
+        summary.diverged
+        or key is None
+        or seed is None
+        or summary.job.get("algorithm", {}).get("name") in OF_SUMS
+    ):
+        return ""
     last = [value for r in summary.records if (value := number(r, key)) is not None][-LAST:]
-    if len(last) < LAST or max(last) - min(last) <= wide / 2:
-        return []
-    low, high = info.write(min(last)), info.write(max(last))
-    return [f"training moves it, too: the last {LAST} rounds lie from {low} to {high}"]
+    said = f"This is one run with seed {seed}: another seed gives another figure."
+    if len(last) < 2:
+        return said
+    low, high = min(last), max(last)
+    said += f" The last {len(last)} scored rounds lie from {metric.write(low)} to {metric.write(high)}: a"
+    return f"{said} difference of {units.points(high - low, metric)} is no gain by itself."
 
 
 def reach_of(value: float, of: Held | None, metric: MetricInfo) -> str:

@@ -42,6 +42,7 @@ from mpifl.report.runs import (
     trains_alone,
     units,
 )
+from mpifl.report.terminal import analysed
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 
 MOST_ROWS = 200
@@ -137,9 +138,14 @@ def page(
     main = run_figures.curve(summary, names)
     over = gains_over(alone, summary, held) if alone is not None else {}
     useless = chance.of_no_use(found.rows.get(TEST) or found.rows.get(SILOS), _classes(spec))
-    gain = [*compared(summary, alone, over, held), useless, *rows_left_out(spec)]
+    gain = [
+        run_figures.one_seed(summary),
+        *compared(summary, alone, over, held),
+        useless,
+        *rows_left_out(spec),
+    ]
     drawn, fallen = silos(summary, names, found.reaching(held, summary.metric), main, over)
-    figures = [main, happened(summary, names, fallen, every is not None), *drawn]
+    figures = [*analysed(summary.records), main, happened(summary, names, fallen, every is not None), *drawn]
     figures += [coefficients(summary.records, fit_doubt(spec)), *answers_section(found, _classes(spec))]
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary), run_figures.time(summary)]
     told = groups_told(summary, environment, spec)

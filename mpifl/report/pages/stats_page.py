@@ -7,29 +7,26 @@ from typing import Any
 
 from mpifl.common.pages import Figure, Table, charts, render, there
 
+Told = Mapping[str, Any]
+
+
+def figures_of_stats(told: Told, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Figure]:
+    """Return the table of who is in the data, as the run's record has it, and its histograms."""
+    drawn = [_drawn(one["name"], one["histogram"]) for one in told["variables"] if "histogram" in one]
+    return [Figure("Table 1", "", [Table.of(heads, rows)], wide=True), *drawn]
+
 
 def page_of_stats(
-    told: Mapping[str, Any], heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]
+    told: Told, heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]
 ) -> str:
-    """Return the page.
+    """Return the page of that; `said` is of all of it."""
+    words = f"{told['rows']:,} rows · {len(told['variables'])} variables"
+    return _page("Who is in the data", words, said, figures_of_stats(told, heads, rows))
 
-    Args:
-        told: The table, as the run's record has it.
-        heads: The heads of its columns.
-        rows: Its rows.
-        said: What is said of all of it.
-    """
-    drawn = [_drawn(one["name"], one["histogram"]) for one in told["variables"] if "histogram" in one]
-    return render(
-        "compare.html",
-        title="Who is in the data",
-        every=None,
-        broad=True,
-        words=f"{told['rows']:,} rows · {len(told['variables'])} variables",
-        verdict=said,
-        figures=[Figure("Table 1", "", [Table.of(heads, rows)], wide=True), *drawn],
-        folds=[],
-    )
+
+def _page(title: str, words: str, said: Sequence[str], figures: Sequence[Figure]) -> str:
+    more = {"every": None, "broad": True, "folds": []}
+    return render("compare.html", title=title, words=words, verdict=said, figures=figures, **more)
 
 
 def _drawn(name: str, histogram: Mapping[str, Sequence[Any]]) -> Figure:
@@ -39,28 +36,21 @@ def _drawn(name: str, histogram: Mapping[str, Sequence[Any]]) -> Figure:
     return Figure(name, "", [charts.columns(counts, f"rows by {name}", max(counts), "bin", names=names)])
 
 
-def page_of_survival(
-    told: Mapping[str, Any], heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]
-) -> str:
-    """Return the page.
+def figures_of_survival(told: Told, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Figure]:
+    """Return the curves, as the run's record has them, and the table of their groups."""
+    return there([_curves(_shown(told)), Figure("Groups", "", [Table.of(heads, rows)], wide=True)])
 
-    Args:
-        told: The curves, as the run's record has them.
-        heads: The heads of the table of groups.
-        rows: Its rows.
-        said: What is said of all of it.
-    """
-    groups = [one for one in told["groups"] if not one["withheld"]]
-    return render(
-        "compare.html",
-        title="Survival",
-        every=None,
-        broad=True,
-        words=f"{sum(one['rows'] for one in groups):,} rows · Kaplan and Meier's estimate",
-        verdict=said,
-        figures=there([_curves(groups), Figure("Groups", "", [Table.of(heads, rows)], wide=True)]),
-        folds=[],
-    )
+
+def page_of_survival(
+    told: Told, heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]
+) -> str:
+    """Return the page of that; `said` is of all of it."""
+    words = f"{sum(one['rows'] for one in _shown(told)):,} rows · Kaplan and Meier's estimate"
+    return _page("Survival", words, said, figures_of_survival(told, heads, rows))
+
+
+def _shown(told: Told) -> list[Told]:
+    return [one for one in told["groups"] if not one["withheld"]]
 
 
 def _curves(groups: Sequence[Mapping[str, Any]]) -> Figure | None:

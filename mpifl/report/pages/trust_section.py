@@ -33,6 +33,8 @@ LABELS = {
     "max-norm": "noise hides the norms of gradients, without a guarantee",
     "label-dp": "randomised once, before training",
 }
+DRAWN = "each step draws each example by itself, all with the same chance (Poisson sampling)"
+UNPROTECTED = " The silos' scores on their held-out rows are not protected by noise."
 FAIR = 10
 WEAK = (
     f" An epsilon above {FAIR} by itself protects little: up to 1 is strong and up to {FAIR} reasonable "
@@ -114,21 +116,45 @@ def _privacy(summary: Summary, groups: str) -> list[Block]:
     counted = [record for record in summary.records if number(record, "epsilon") is not None]
     last: Mapping[str, Any] = counted[-1] if counted else {}
     of_silos, final = privacy.get("level") == "silo", summary.records[-1]
-    facts = [["protected", _protected(privacy)], ["epsilon", _figure(last, "epsilon", "{:.4f}")]]
+    whose = "silo" if of_silos else "example"
+    facts = [["protected", _protected(privacy)], ["hidden", f"whether any one {whose} was added or removed"]]
+    facts += [] if of_silos else [["batches", DRAWN]]
+    facts += [["epsilon", _figure(last, "epsilon", "{:.4f}")]]
     facts += [[key, str(privacy[key])] for key in KEYS if key in privacy]
     facts += [["budget", f"epsilon {privacy['epsilon']}"]] if "epsilon" in privacy else []
     of_what = "noise on a round's mean" if of_silos else "noise on a step"
     facts += [[of_what, _figure(final, "noise_std", "{:.4g}")]]
     facts += [["clip of the last round", _figure(final, "clip_norm", "{:.4g}")]]
-    facts += [["clipped updates", _figure(final, "clipped", "{:.1%}")]] if of_silos else []
-    facts += [["clipped examples", _figure(final, "clipped_examples", "{:.1%}")]]
+    facts += [["clipped updates", _first_and_last(summary, "clipped")]] if of_silos else []
+    facts += [["clipped examples", _first_and_last(summary, "clipped_examples")]]
     facts += [["rounds left", _figure(final, "budget_left", "{:.0f}")]]
     each = last.get("epsilon_silos") or {}
     rows = [[str(name), _figure(each, name, "{:.4f}")] for name in list(each)[:MOST_SILOS]]
-    said = (OF_SILOS if of_silos else OF_EXAMPLES) + _unprotected(privacy)
+    said = OF_SILOS if of_silos else OF_EXAMPLES
     said += f" {groups[:1].upper()}{groups[1:]}." if groups and not of_silos else ""
     body: list[Block] = [Said(said), Table.of([], [fact for fact in facts if fact[1]])]
     return [*body, Table.of(["silo", "epsilon"], rows)] if rows else body
+
+
+def _first_and_last(summary: Summary, key: str) -> str:
+    """Write a share in the first and in the last round that tell it; "" of none."""
+    told = [(r["round"], value) for r in summary.records if (value := number(r, key)) is not None]
+    ends = dict([*told[:1], *told[-1:]])
+    return ", ".join(f"{value:.1%} in round {at:,}" for at, value in ends.items())
+
+
+def _over_silos(summary: Summary) -> str:
+    """Say between which values epsilon lies over silos, and at which silos; "" where only one is told."""
+    told = [r["epsilon_silos"] for r in summary.records if isinstance(r.get("epsilon_silos"), Mapping)]
+    each = sorted(
+        (e, str(name)) for name in (told[-1] if told else ()) if (e := number(told[-1], name)) is not None
+    )
+    if len(each) < 2:
+        return ""
+    (low, least), (high, most) = each[0], each[-1]
+    if low == high:
+        return f" It is the same at all {len(each):,} silos."
+    return f" Over silos it is from {low:.4g} (silo {least}) to {high:.4g} (silo {most})."
 
 
 def spent(summary: Summary) -> str:
@@ -146,7 +172,8 @@ def spent(summary: Summary) -> str:
     rounds = f"{summary.rounds:,} round{'s' * (summary.rounds > 1)}"
     whose = "silo" if privacy.get("level") == "silo" else "example"
     said = f"Each {whose} has spent at most epsilon {summary.epsilon:.4g}{at} in {rounds}{joined}{more}."
-    return said + WEAK * (summary.epsilon > FAIR)
+    loud = UNPROTECTED * (privacy.get("evaluate_unprotected") is True)
+    return said + _over_silos(summary) + loud + WEAK * (summary.epsilon > FAIR)
 
 
 def _labels(summary: Summary) -> list[Block]:
@@ -174,11 +201,6 @@ def _protected(privacy: Mapping[str, Any]) -> str:
         "sum": "by noise in the masked sum",
     }
     return f"{whose}, {where.get(str(privacy.get('noise_at', 'silo')), '')}"
-
-
-def _unprotected(privacy: Mapping[str, Any]) -> str:
-    loud = " The silos' scores on their own examples are not protected."
-    return loud if privacy.get("evaluate_unprotected") is True else ""
 
 
 def _figure(record: Mapping[str, Any], name: str, form: str) -> str:

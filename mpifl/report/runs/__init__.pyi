@@ -82,6 +82,7 @@ from .silo_data import (
     trained_on as trained_on,
 )
 from .standings import (
+    HEADS as HEADS,
     Rival as Rival,
     Standing as Standing,
     listed as listed,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import log, sqrt
 from statistics import fmean, variance
 from typing import TYPE_CHECKING, NamedTuple
@@ -161,21 +162,37 @@ def counts(metric: MetricInfo) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two means over seeds: the first less the second.
+    """The difference of two means, over seeds or over rows: the first less the second.
 
     Attributes:
         by: The difference.
-        low: Where its 95% interval begins.
-        high: Where that ends.
-        p: The two-sided p of its t-test.
-        paired: Whether the test is of pairs, a pair a seed; else it is Welch's (1947).
+        p: The two-sided p of its test, of this test alone.
+        paired: Whether the test is of pairs, a pair a seed or a row; else it is Welch's (1947).
+        ends: From a level to the ends of the interval that leaves out this share.
+        level: The level at which it is tested: LEVEL of a single test, less of one of several.
     """
 
     by: float
-    low: float
-    high: float
     p: float
     paired: bool
+    ends: Callable[[float], tuple[float, float]]
+    level: float = LEVEL
+
+    @cached_property
+    def reach(self) -> tuple[float, float]:
+        """The ends of the interval of its level, which holds 0 where the test does not refuse 0."""
+        low, high = self.ends(self.level)
+        return (low, high) if self.p <= self.level else (min(low, 0.0), max(high, 0.0))
+
+    @property
+    def low(self) -> float:
+        """Where its interval begins."""
+        return self.reach[0]
+
+    @property
+    def high(self) -> float:
+        """Where its interval ends."""
+        return self.reach[1]
 
     @property
     def seen(self) -> bool:
@@ -187,8 +204,7 @@ def by_right_answers(better: int, worse: int, rows: int) -> Difference:
     """Return the difference of two shares of right answers to the same rows.
 
     p is of the exact two-sided test (McNemar 1947): twice the smaller tail of a binomial with probability
-    1/2. The interval inverts Tango's score test (1998). It also holds 0 where the exact test does not refuse
-    0, since the score test refuses somewhat sooner.
+    1/2. The interval inverts Tango's score test (1998), which refuses 0 somewhat sooner.
 
     Args:
         better: Rows that the first model alone has right.
@@ -199,11 +215,12 @@ def by_right_answers(better: int, worse: int, rows: int) -> Difference:
 
     by, apart = (better - worse) / rows, better + worse
     p = min(1.0, 2 * float(special.bdtr(min(better, worse), apart, 0.5))) if apart else 1.0
-    low = _end(better, worse, rows, -1.0, by, Z)
-    high = _end(better, worse, rows, by, 1.0, -Z)
-    if p > LEVEL:
-        low, high = min(low, 0.0), max(high, 0.0)
-    return Difference(by, low, high, p, paired=True)
+
+    def ends(level: float) -> tuple[float, float]:
+        z = float(special.ndtri(1 - level / 2))
+        return _end(better, worse, rows, -1.0, by, z), _end(better, worse, rows, by, 1.0, -z)
+
+    return Difference(by, p, True, ends)
 
 
 def _end(better: int, worse: int, rows: int, low: float, high: float, wanted: float) -> float:
@@ -248,20 +265,30 @@ def over_seeds(one: Mapping[Hashable, float], other: Mapping[Hashable, float]) -
 def _tested(by: float, error: float, freedom: float, paired: bool) -> Difference:
     """Hold a difference against its standard error by Student's t."""
     if not error:  # all seeds say the same
-        return Difference(by, by, by, 0.0 if by else 1.0, paired)
+        return Difference(by, 0.0 if by else 1.0, paired, lambda level: (by, by))
     from scipy import special  # tenths of a second, which only comparisons need
 
-    reach = error * float(special.stdtrit(freedom, 1 - LEVEL / 2))
-    return Difference(by, by - reach, by + reach, 2 * float(special.stdtr(freedom, -abs(by / error))), paired)
+    def ends(level: float) -> tuple[float, float]:
+        reach = error * float(special.stdtrit(freedom, 1 - level / 2))
+        return by - reach, by + reach
+
+    return Difference(by, 2 * float(special.stdtr(freedom, -abs(by / error))), paired, ends)
 
 
-def holm(found: Sequence[float]) -> list[float]:
-    """Return p of several tests, corrected for their number by Holm (1979), in the order that was given."""
-    corrected, least = [0.0] * len(found), 0.0
-    for nth, at in enumerate(sorted(range(len(found)), key=found.__getitem__)):
-        least = max(least, min(1.0, (len(found) - nth) * found[at]))
-        corrected[at] = least
-    return corrected
+def holm(found: Sequence[Difference]) -> list[tuple[Difference, float]]:
+    """Return several tests, corrected for their number by Holm (1979), in the order that was given.
+
+    Returns:
+        Each test at the level at which Holm refuses it, and its corrected p. So its interval leaves out 0
+        where that p is at most LEVEL, and only there. The intervals need not hold all differences at once.
+    """
+    corrected, least = dict[int, tuple[Difference, float]](), 0.0
+    for nth, at in enumerate(sorted(range(len(found)), key=lambda at: found[at].p)):
+        times = len(found) - nth
+        least = max(least, times * found[at].p)
+        level = LEVEL * (found[at].p / least if least else 1 / times)
+        corrected[at] = replace(found[at], level=level), min(1.0, least)
+    return [corrected[at] for at in range(len(found))]
 
 
 def of_no_use(told: ToldAnswers | None, classes: Sequence[str]) -> str:

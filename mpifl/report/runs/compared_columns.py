@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.runs.runs import TEST_ROWS, VALID_ROWS, Record, Summary
+from mpifl.report.runs.units import size
 
 
 @dataclass(frozen=True)
@@ -15,9 +16,11 @@ class ComparedColumn:
 
     heading: str
     figure: str
-    decimals: int
+    decimals: int = 0
     scale: float = 1.0
     unit: str = ""
+    write: Callable[[float], str] | None = None
+    """How its figures are written, in place of decimals, a scale and a unit."""
 
     def show(self, value: float | None) -> str:
         """Write one figure."""
@@ -27,13 +30,15 @@ class ComparedColumn:
         """Write a mean and a standard deviation."""
         if spread is None:
             return "-"
+        if self.write is not None and not spread[1]:
+            return self.write(spread[0])
         middle, deviation = map(self._figure, spread)
         return f"{middle} ± {deviation}{self.unit}"
 
     def _figure(self, value: float) -> str:
+        if self.write is not None:
+            return self.write(value)
         value *= self.scale
-        if self.scale != 1 and 0 < value < 0.5 * 10**-self.decimals:
-            return f"{value:.1g}"  # the bytes of a small model
         return f"{value:,.{self.decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 
@@ -55,8 +60,8 @@ EPSILON = ComparedColumn("epsilon", "epsilon", 3)
 COSTS = (
     ComparedColumn("seconds", "seconds", 1),
     ComparedColumn("virtual s", "virtual_seconds", 1),
-    ComparedColumn("MB sent", "bytes_sent", 1, 1e-6),
-    ComparedColumn("MB received", "bytes_received", 1, 1e-6),
+    ComparedColumn("sent", "bytes_sent", write=size),
+    ComparedColumn("received", "bytes_received", write=size),
 )
 NARROW = (
     "virtual_seconds",
@@ -74,7 +79,7 @@ NARROW = (
 TO_TARGET = (
     ComparedColumn("", "rounds_to_target", 0, 1, " rounds"),
     ComparedColumn("", "seconds_to_target", 1, 1, " s"),
-    ComparedColumn("", "bytes_to_target", 1, 1e-6, " MB"),
+    ComparedColumn("", "bytes_to_target", write=size),
     ComparedColumn("", "virtual_seconds_to_target", 1, 1, " virtual s"),
 )
 

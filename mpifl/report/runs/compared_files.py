@@ -62,7 +62,8 @@ def as_rows(
         job, figures = settings(summary.job), summary.figures(target)
         state = {"run": summary.run, "finished": summary.finished, "stopped": summary.stopped}
         state["remarks"] = "; ".join(summary.remarks)
-        state |= {"silo_rows": summary.silo_rows or None, "judged": judged and judged.value(summary)}
+        state |= {"worst_silo": summary.worst_silo, "silo_rows": summary.silo_rows or None}
+        state |= {"judged": judged and judged.value(summary)}
         state |= {"judged_by": judged and judged.words()}
         standing = setting.get(summary.run) or [None] * len(COLUMNS)
         row = {**state, **{key: job.get(key) for key in keys}, **{name: figures.get(name) for name in names}}
@@ -156,7 +157,7 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
     heads = ["setting", *(head for head, _ in columns)]
     rows = [[escaped(one.name), *(cells[nth] for _, cells in columns)] for nth, one in enumerate(found)]
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
-    held = [words_against(found, reference), "Intervals are not corrected."] if against else []
+    held = [words_against(found, reference)] if against else []
     return booktabs(heads, rows, [said, *held, *ranked_by(found)])
 
 

@@ -230,7 +230,7 @@ def _cell(summary: Summary, column: ComparedColumn, value: float | None, target:
     if judged and target is not None and value is not None:
         return metric.write(value, target)
     name = summary.worst_silo if column.figure == f"{metric.silo}_worst" else None
-    return column.show(value) + (f" {name}" if name and not name.isdecimal() else "")
+    return column.show(value) + (f" silo {name}" if name else "")
 
 
 def table_over_seeds(

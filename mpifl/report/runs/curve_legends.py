@@ -16,6 +16,8 @@ from mpifl.silo.steps import LOCAL
 MOST_KEYS, MOST_NAMED = 4, 6
 """Settings that tell runs apart, of more runs are called by their folders; and settings that a name has, of
 more only those that tell apart."""
+LACKING = {"security": "masks"}
+"""What a job lacks that has no such table, where it is not called so."""
 NAMES, ALGORITHM = Names(), "algorithm.name"
 
 
@@ -108,8 +110,17 @@ def without_seeds(name: str, group: Group) -> str:
 
 def said(run: Summary, keys: Sequence[str]) -> str:
     """Return a run's settings of some keys in a few words: `fedprox, lr 0.1`."""
-    job, told = settings(run.job), [key for key in keys if not _lacks(run, key)]
-    return ", ".join(f"{short(key, keys)} {value(job.get(key))}".strip() for key in told)
+    job, told = settings(run.job), list[str]()
+    for key in (key for key in keys if not _lacks(run, key)):
+        table, found = key.partition(".")[0], job.get(key)
+        if found is None:
+            what = short(key, keys) if table in run.job else LACKING.get(table, table)
+            told.append(f"no {what or key}")
+        elif isinstance(found, bool):
+            told.append(f"{'no ' * (not found)}{short(key, keys)}")
+        else:
+            told.append(f"{short(key, keys)} {value(found)}".strip())
+    return ", ".join(dict.fromkeys(told))
 
 
 def alone(run: Summary, keys: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from mpifl.report.runs.standings import HEADS, Standing, name_of, rivals, standi
 
 HELD_TO = ("difference", "low", "high", "p", "p_holm", "test")
 """What a test says of two settings: the difference of means, positive where the first is better."""
-OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen")
+OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen", "low_by_rows", "high_by_rows")
 COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
 """What the file of all runs says of each run's setting."""
 PAIRED = ("setting", "other", *HELD_TO)
@@ -55,28 +55,30 @@ def held_to(found: Sequence[Standing], reference: Standing) -> list[dict[str, ob
 def _with_holm(
     each: Sequence[tuple[str, dict[str, object], Difference | None]],
 ) -> list[dict[str, object]]:
-    corrected = iter(chance.holm([test.p for _, _, test in each if test]))
-    told = []
+    corrected, told = iter(chance.holm([test for _, _, test in each if test])), []
     for name, more, test in each:
-        said = (test.by, test.low, test.high, test.p, next(corrected), name_of(test)) if test else [None] * 6
+        said: Sequence[object] = [None] * len(HELD_TO)
+        if test:
+            of, p = next(corrected)
+            said = of.by, *of.reach, of.p, p, name_of(of)
         told.append({"setting": name, **more, **dict(zip(HELD_TO, said, strict=True))})
     return told
 
 
 def cells_against(one: Mapping[str, Any], metric: MetricInfo) -> list[str]:
-    """Return what HELD_TO says, as tables have it."""
+    """Return what HELD_TO says, as tables have it: the difference, its interval and p, both corrected."""
     if one["p"] is None:
-        return ["-"] * 5
+        return ["-"] * 3
     by = ("+" if one["difference"] > 0 else "") + units.points(one["difference"], metric)
     reach = units.between(one["low"], one["high"], metric)
-    return [by, reach, units.probability(one["p"]), units.probability(one["p_holm"]), str(one["test"])]
+    return [by, reach, f"{units.probability(one['p_holm'])} {one['test']}"]
 
 
 def table_against(found: Sequence[Standing], reference: Standing) -> Table:
     """Return a table of each setting against the reference."""
     table = Table()
     table.add_column("setting", overflow="fold")
-    for heading in (f"over {reference.name}", *HEADS[1:]):
+    for heading in (f"over {reference.name}", *HEADS[1:3]):
         table.add_column(heading, justify="right")
     for one in held_to(found, reference):
         table.add_row(str(one["setting"]), *cells_against(one, reference.metric))
@@ -88,7 +90,7 @@ def words_against(found: Sequence[Standing], reference: Standing) -> str:
     many = sum(one["p"] is not None for one in held_to(found, reference))
     if not many:
         return f"A single seed cannot show a difference to {reference.name}."
-    return f"p is corrected by Holm for the {many:,} settings held against {reference.name}."
+    return f"Interval and p are corrected by Holm for the {many:,} settings held against {reference.name}."
 
 
 def as_columns(found: Sequence[Standing], against: str) -> dict[object, dict[str, object]]:
@@ -103,23 +105,27 @@ def as_columns(found: Sequence[Standing], against: str) -> dict[object, dict[str
 def paper_columns(found: Sequence[Standing], reference: Standing, name: str) -> list[tuple[str, list[str]]]:
     """Return columns of the difference to a reference, its interval and p, if a test tells of one.
 
-    p is corrected by Holm: against the first, which the results chose, for all pairs; against another for
-    those that are held against it. `name` is the reference's as LaTeX prints it.
+    Interval and p are corrected by Holm: against the first, which the results chose, for all pairs; against
+    another for those that are held against it. `name` is the reference's as LaTeX prints it.
     """
     told = {one["setting"]: one for one in held_to(found, reference)}
     if all(one["p"] is None for one in told.values()):
         return []
     if reference is found[0]:
-        told = {one.standing.name: told[one.standing.name] | {"p_holm": one.p} for one in rivals(found)}
+        told = {
+            one.standing.name: told[one.standing.name]
+            | {"low": one.test and -one.test.high, "high": one.test and -one.test.low, "p_holm": one.p}
+            for one in rivals(found)
+        }
     metric, rows = reference.metric, []
     for one in found:
-        cells = cells_against(told[one.name], metric) if one is not reference else [""] * 5
-        by, reach, _, p, _ = (cell.removesuffix(" points") for cell in cells)
+        cells = cells_against(told[one.name], metric) if one is not reference else [""] * 3
+        by, reach, p = (cell.removesuffix(" points") for cell in cells)
+        p = p.removesuffix(" paired").removesuffix(" Welch")
         by, reach = by.replace("−", "-"), units.escaped(reach)
         rows.append([f"${by}$" if by.strip("-") else by, reach, f"${p}$" if p.strip("-") else p])
     several = len(found) > 2
-    interval = r"95\% interval" + " (uncorrected)" * several
-    heads = [f"over {name}", interval, "$p$" + " (Holm)" * several]
+    heads = [f"over {name}", *(head + " (Holm)" * several for head in (r"95\% interval", "$p$"))]
     return [(head, [row[nth] for row in rows]) for nth, head in enumerate(heads)]
 
 
@@ -129,9 +135,13 @@ def of_settings(found: Sequence[Standing]) -> list[dict[str, object]]:
     for one, rival in zip(found, [None, *rivals(found)], strict=True):
         test = rival.test if rival else None
         said = [one.name, len(one.ends), one.mean, one.deviation, rival.behind if rival else 0.0]
-        said += [test.low, test.high, test.p] if test else [None] * 3
+        said += [*test.reach, test.p] if test else [None] * 3
         said += [rival.p if rival else None, name_of(test) if test else None]
-        said += [rival.seen if test and rival else None, one.judged.words() if one.judged else None]
+        said += [
+            rival.seen if test and rival else None,
+            *((rival and rival.rows) or (None, None)),
+            one.judged.words() if one.judged else None,
+        ]
         told.append(dict(zip(COLUMNS, said, strict=True)))
     return told
 

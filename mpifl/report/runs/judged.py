@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from mpifl.report.observers import HELD_OUT
-from mpifl.report.runs.runs import VALID_ROWS, Summary
+from mpifl.report.runs.runs import VALID_ROWS, Record, Summary
 from mpifl.report.runs.seeds import Group
-from mpifl.run.folder import number
+from mpifl.report.runs.silo_data import rows_in, trained_on
+from mpifl.run.folder import number, read_environment
 
 SERVER, TEST, VALID = "the server's test set", HELD_OUT, "the silos' validation rows"
 """Whose rows a figure is of. With `[evaluate] split = "valid"` the first two are scored once, at the end."""
@@ -51,9 +53,16 @@ class Judged:
         kinds = {run.silo_rows for run in self.of}
         return VALID_ROWS if self.rows == VALID or VALID_ROWS in kinds else max(kinds, default="")
 
-    def of_silos(self, run: Summary, key: str) -> float | None:
-        """Return a figure of a run's silos, of these rows."""
-        return number(run.of_model if self.silo_rows == VALID_ROWS else run.of_silos, key)
+    @cached_property
+    def examples(self) -> int:
+        """On how many rows a run is judged; 0 where its shard folder does not tell."""
+        run = self.of[0]
+        split = "valid" if self.rows == VALID else "test" if run.by_valid else None
+        return rows_in(trained_on(run, read_environment(run.run)), self.rows == SERVER, split)
+
+    def told_of_silos(self, run: Summary) -> Record:
+        """Return what tells of a run's silos, of these rows."""
+        return run.of_model if self.silo_rows == VALID_ROWS else run.of_silos
 
     def curve(self) -> str:
         """Return the key of rounds whose curve is drawn, of validation rows where the end has others."""

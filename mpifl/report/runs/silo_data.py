@@ -182,20 +182,23 @@ def judging(summary: Summary, spec: Told, held: Mapping[str, Held]) -> int:
     """Return on how many rows the main metric of a run was scored, 0 where that is not known."""
     if summary.main is None or summary.main[0] != summary.metric.test:
         return sum(of.out for of in held.values())
-    rows = spec.rows if isinstance(spec, VerticalSpec) else None
-    if isinstance(spec, FederationSpec) and spec.test is not None:
-        rows = spec.test.examples
-    return (rows or {}).get("test") or 0
+    return rows_in(spec, server=True)
 
 
 def rows_of_rounds(summary: Summary, spec: Told) -> int:
     """Return on how many rows a round of a run is judged, 0 where that is not known."""
     split = summary.job.get("evaluate", {}).get("split")
+    return rows_in(spec, summary.judged_by == summary.metric.test, split)
+
+
+def rows_in(spec: Told, server: bool, split: str | None = None) -> int:
+    """Return how many rows the server's test set has, or a split of all silos, by default what they hold out;
+    0 where that is not known."""
     if isinstance(spec, VerticalSpec):
         return spec.rows.get(split or "test", 0)
     if not isinstance(spec, FederationSpec):
         return 0
-    if summary.judged_by == summary.metric.test:
+    if server:
         return spec.test.examples.get("test", 0) if spec.test is not None else 0
     return sum(one.examples.get(split or held_out(one.examples) or "", 0) for one in spec.silos)
 

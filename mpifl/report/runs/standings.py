@@ -9,7 +9,9 @@ from statistics import fmean, stdev
 
 from rich.table import Table
 
+from mpifl.common import one_line
 from mpifl.learning.metrics import MetricInfo
+from mpifl.report.observers import worst_silo
 from mpifl.report.runs import chance, units
 from mpifl.report.runs.chance import LEVEL, Difference
 from mpifl.report.runs.compared_columns import metrics_of
@@ -17,9 +19,10 @@ from mpifl.report.runs.curve_legends import legends, without_seeds
 from mpifl.report.runs.judged import VALID, Judged, judged_by_all
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, of_several_shards, over_common_seeds
+from mpifl.run.folder import number
 
-HEADS = ("behind the first", "95% interval", "uncorrected p", "p", "test")
-"""What tables say of a setting beside the one with the best mean; `p` is corrected by Holm, as on pages."""
+HEADS = ("behind the first", "95% interval", "p", "95% interval by rows")
+"""What tables say of a setting beside the one with the best mean; interval and p are corrected by Holm."""
 MOST_NAMED = 5
 """Settings that a sentence names."""
 
@@ -57,9 +60,23 @@ class Standing:
         """The worst silo of each run, by the rows that judge where silos hold these; nothing where one lacks
         it."""
         key = f"{self.metric.silo}_worst"
-        each = [self.judged.of_silos(run, key) if self.judged else None for run in self.group.runs]
+        each = [
+            number(self.judged.told_of_silos(run), key) if self.judged else None for run in self.group.runs
+        ]
         found = [one for one in each if one is not None]
         return found if len(found) == len(each) else []
+
+    def worst_told(self) -> str:
+        """Write the mean of these, and of which silo the worst is, in which run; "–" of none."""
+        if not (each := self.worst) or self.judged is None:
+            return "–"
+        worst = self.metric.worst(each, default=each[0])
+        run = self.group.runs[each.index(worst)]
+        name, write = worst_silo(self.judged.told_of_silos(run), self.metric), self.metric.write
+        who = f"silo {name}" if name else "a silo"
+        if len(each) < 2:
+            return f"{write(worst)}, {who}"
+        return f"{write(fmean(each))}; {write(worst)} at {who} of {one_line(run.run.absolute().name)}"
 
     @property
     def worst_head(self) -> str:
@@ -85,14 +102,18 @@ class Rival:
     Attributes:
         standing: The setting.
         behind: How much worse its mean is.
-        test: The difference, positive where the first is better; None where one has a single seed.
-        p: Its p, corrected by Holm for the pairs of all settings.
+        test: The difference, positive where the first is better, at the level by Holm for the pairs of all
+            settings; None where one has a single seed.
+        p: Its p, corrected likewise.
+        rows: Where the difference lies by the rows that judge, as `chance.apart` has it; None where that is
+            not known.
     """
 
     standing: Standing
     behind: float
     test: Difference | None
     p: float | None
+    rows: tuple[float, float] | None = None
 
     @property
     def seen(self) -> bool:
@@ -101,11 +122,14 @@ class Rival:
 
     def cells(self) -> list[str]:
         """Return what HEADS says of it."""
-        metric = self.standing.metric
-        if self.test is None or self.p is None:
-            return [units.points(self.behind, metric), "-", "-", "-", "-"]
-        found = [units.points(self.behind, metric), units.between(self.test.low, self.test.high, metric)]
-        return [*found, units.probability(self.test.p), units.probability(self.p), name_of(self.test)]
+        metric, tested = self.standing.metric, ["-", "-"]
+        if self.test is not None and self.p is not None:
+            tested = [
+                units.between(*self.test.reach, metric),
+                f"{units.probability(self.p)} {name_of(self.test)}",
+            ]
+        by_rows = units.between(*self.rows, metric) if self.rows else "-"
+        return [units.points(self.behind, metric), *tested, by_rows]
 
 
 def name_of(test: Difference) -> str:
@@ -160,11 +184,19 @@ def rivals(found: Sequence[Standing]) -> list[Rival]:
     """
     ways = list(combinations(range(len(found)), 2))
     tests = {way: test for way in ways if (test := tested(found[way[0]], found[way[1]])) is not None}
-    corrected = dict(zip(tests, chance.holm([test.p for test in tests.values()]), strict=True))
-    return [
-        Rival(one, abs(one.mean - found[0].mean), tests.get((0, nth)), corrected.get((0, nth)))
-        for nth, one in enumerate(found[1:], 1)
-    ]
+    corrected = dict(zip(tests, chance.holm([*tests.values()]), strict=True))
+    told = []
+    for nth, one in enumerate(found[1:], 1):
+        test, p = corrected.get((0, nth)) or (None, None)
+        told.append(Rival(one, abs(one.mean - found[0].mean), test, p, _by_rows(found[0], one)))
+    return told
+
+
+def _by_rows(one: Standing, other: Standing) -> tuple[float, float] | None:
+    """Return where the difference of two settings lies with 95% by the rows that judge, if that is known."""
+    if one.judged is None or one.judged.apart or not chance.counts(one.metric) or not one.judged.examples:
+        return None
+    return chance.apart(one.mean, other.mean, one.judged.examples)
 
 
 def crowned(found: Sequence[Standing]) -> bool:
@@ -233,17 +265,16 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
     said = f"{_first(second.standing.name)} ({second.standing.written()}) is next, {gap}"
     if second.test is None or second.p is None:
         return f"{said}; a single seed cannot show whether that is chance."
-    reach = units.between(second.test.low, second.test.high, first.metric)
+    reach = units.between(*second.test.reach, first.metric)
     name = f"a paired t-test over {len(first.ends)} seeds" if second.test.paired else "Welch's t-test"
     several = sum(len(one.ends) > 1 for one in found)
     by = (
-        f", corrected by Holm for all {several * (several - 1) // 2:,} pairs of settings"
+        f", both corrected by Holm for all {several * (several - 1) // 2:,} pairs of settings"
         if several > 2
         else ""
     )
     equal = "p " if second.p < units.LEAST else "p = "
-    alone = " of this pair alone" * (several > 2)
-    return f"{said}: 95% interval{alone} {reach}, {equal}{units.probability(second.p)} by {name}{by}."
+    return f"{said}: 95% interval {reach}, {equal}{units.probability(second.p)} by {name}{by}."
 
 
 def _head(first: Standing, others: Sequence[Rival]) -> str:
@@ -290,7 +321,7 @@ def listed(names: Sequence[str]) -> str:
 def table_of_settings(found: Sequence[Standing]) -> Table | None:
     """Return a table of the settings, the best first, where seeds tell of a difference."""
     others = rivals(found)
-    if not any(one.test for one in others):
+    if not any(one.test or one.rows for one in others):
         return None
     table = Table()
     table.add_column("setting", overflow="fold")

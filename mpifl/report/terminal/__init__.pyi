@@ -11,6 +11,7 @@ from .stats_table import (
     show_stats as show_stats,
 )
 from .survival_table import (
+    analysed as analysed,
     show_survival as show_survival,
 )
 from .watched_run import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,17 @@ from rich import box
 from rich.table import Table
 
 from mpifl.common import InputError, one_line
+from mpifl.common.pages import Block, Figure
 from mpifl.report.observers import wide_console
-from mpifl.report.pages import page_of_survival
+from mpifl.report.pages import figures_of_stats, figures_of_survival, page_of_survival
 from mpifl.report.runs import units
-from mpifl.report.terminal.stats_table import WITHHELD, write_table
+from mpifl.report.terminal.stats_table import (
+    WITHHELD,
+    heads_of,
+    rows_of as rows_of_stats,
+    said_of as said_of_stats,
+    write_table,
+)
 from mpifl.run.folder import read_metrics
 
 FILE = "survival"
@@ -46,6 +53,19 @@ def show_survival(run: Path) -> None:
     page = page_of_survival(told, HEADS, rows, said)
     write_table(run / FILE, page, as_csv(told), units.as_latex(HEADS, rows, said))
     console.print(f"curves: {run / FILE}.html, .csv and .tex", soft_wrap=True)
+
+
+def analysed(records: Sequence[Told]) -> list[Block]:
+    """Return what a run's page has of a table of who is in the data, or of curves; nothing of another run."""
+    found, said = list[Block](), list[str]()
+    for record in records[-1:]:
+        if (table := record.get("table")) is not None:
+            found += figures_of_stats(table, heads_of(table), [*rows_of_stats(table)])
+            said += said_of_stats(table)
+        if (curves := record.get("survival")) is not None:
+            found += figures_of_survival(curves, HEADS, [*rows_of(curves)])
+            said += said_of(curves)
+    return [*found, *([Figure("How to read it", " ".join(said), wide=True)] if said else [])]
 
 
 def rows_of(told: Told) -> Iterator[list[str]]:

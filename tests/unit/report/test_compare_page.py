@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -182,7 +183,7 @@ def test_settings_are_told_apart_only_by_more_than_seeds_make(tmp_path, capsys, 
     assert set(found) <= set(reader.text), "the page and the terminal say the same"
     printed = " ".join(capsys.readouterr().out.split())
     assert all(" ".join(one.split()) in printed for one in found)
-    assert ("uncorrected p" in printed) == ("A t-test over the seeds compares" in " ".join(reader.text))
+    assert ("behind the first" in printed) == ("A t-test over the seeds compares" in " ".join(reader.text))
 
 
 def judged_run(folder, valid, test=None, silos=None, seed=1, data="one", own=False, **more):
@@ -385,9 +386,9 @@ def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
     found = verdict(standings_of([read_run(run) for run in settings_of(tmp_path, *ends)]))
     assert found[0].startswith("No single setting is best. lr 0.1 has the best mean")
     assert found[1].endswith(
-        "by a paired t-test over 4 seeds, corrected by Holm for all 3 pairs of settings."
+        "by a paired t-test over 4 seeds, both corrected by Holm for all 3 pairs of settings."
     )
-    assert ": 95% interval of this pair alone " in found[1]
+    assert ": 95% interval " in found[1]
     assert found[2].startswith("It is ahead of lr 0.3")
     assert found[3:] == [
         "No difference is seen between it and lr 0.2.",
@@ -407,7 +408,24 @@ def test_differences_over_seeds_are_those_of_scipy():
     assert (found.p, found.low, found.high) == pytest.approx((told.pvalue, *told.confidence_interval()))
     assert chance.over_seeds({1: 0.5}, {1: 0.4, 2: 0.5}) is None
     assert chance.over_seeds({1: 0.5, 2: 0.5}, {1: 0.4, 2: 0.4}).p == pytest.approx(0)
-    assert chance.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    tests = [replace(found, p=p) for p in (0.01, 0.04, 0.03, 0.005)]
+    assert [p for _, p in chance.holm(tests)] == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_an_interval_never_contradicts_its_corrected_p():
+    """The least p of the first case is refused by nobody, so neither is a later one at a milder level."""
+    draws, met = np.random.default_rng(3), set()
+    for spread in (0.0, 0.5, 1.0, 2.0) * 25:
+        values = draws.normal(draws.normal(0, spread, (6, 1)), 1, (6, 5))
+        tests = [chance.over_seeds(dict(enumerate(of)), dict.fromkeys(range(5), 0.0)) for of in values]
+        tests.append(chance.by_right_answers(*draws.integers(0, 30, 2).tolist(), 100))
+        for (test, p), alone in zip(chance.holm(tests), tests, strict=True):
+            assert (p <= chance.LEVEL) == (test.low > 0 or test.high < 0)
+            assert test.low <= alone.low <= alone.high <= test.high, "no narrower than of one test alone"
+            met.add((alone.seen, p <= chance.LEVEL))
+    assert met == {(False, False), (True, False), (True, True)}
+    ((only, p),) = chance.holm(tests[:1])
+    assert (only.low, only.high, p) == (tests[0].low, tests[0].high, tests[0].p)
 
 
 def equal_settings(draws, settings, seeds, same):
@@ -513,7 +531,13 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
         write_environment(run, data=describe(spec))
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
     assert "Beyond chance, 1 do better, 0 do worse, and 1 show no difference." in words
-    said = "held-out examples, as means over seeds. The first column is the reference of all changes."
+    said = (
+        "held-out examples, as means over seeds. The first column, fedavg, is the reference of all changes, "
+    )
+    said += "since it is the only setting of fedavg, the usual algorithm."
+    assert "Did it help? These commands tell for " in words
+    assert "To answer, run 'mpifl baseline " in words
+    assert "--set seed=1,2,3 --out " in words
     assert " All those of fedprox, mu 0.1 are drawn." in words
     assert f"Scores are on each silo's {said}" in words
     assert "exceeds chance over the seeds and over the held-out examples, for each silo by itself." in words
@@ -539,7 +563,9 @@ def test_without_a_clear_reference_no_silo_gains_and_one_may_be_named(tmp_path):
     assert "silo lr 0.3 lr 0.2 lr 0.1 1 60.00% 60.00% 60.00% 0 70.00% 60.00% 50.00%" in words
     compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 0.2"))
     words = " ".join(Reader((tmp_path / "c.html").read_text()).titles())
-    assert "The first column is the reference of all changes. Chance is not known for single silos." in words
+    assert (
+        "is the reference of all changes, since --against names it. Chance is not known for single" in words
+    )
     with pytest.raises(InputError, match=r"--against lr 9: .* they are: lr 0\.3; lr 0\.2; lr 0\.1$"):
         compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 9"))
 
@@ -578,7 +604,7 @@ def test_a_setting_of_which_a_run_diverged_is_not_ranked(tmp_path, capsys):
     assert "Left out: 1-1 (another seed of its setting diverged), 1-2 (its loss diverged)." in words
     assert "6 runs · 3 settings" in words
     assert [row["setting"] for row in csv.DictReader(files["csv"].open())][2:4] == ["", ""]
-    assert "95% interval, not corrected" not in words, "two settings are one test"
+    assert "corrected by Holm for" not in words, "two settings are one test"
     (tmp_path / "all").mkdir()
     said = " ".join(written([runs[3]], tmp_path / "c.html")[1].titles())
     assert "No run is ranked: all have diverged." in said
@@ -689,12 +715,12 @@ def test_each_setting_is_tested_against_one_that_is_named_in_every_output(tmp_pa
     assert tested["lr 0.1"]["difference"] == pytest.approx(0.29 / 3)
     said = " ".join(capsys.readouterr().out.split())
     assert "over lr 0.2" in said
-    assert "p is corrected by Holm for the 2 settings held against lr 0.2." in said
+    assert "Interval and p are corrected by Holm for the 2 settings held against lr 0.2." in said
     assert "Each setting against lr 0.2" in " ".join(Reader((tmp_path / "c.html").read_text()).titles())
     heads, first, *_, last = cells_of(files["latex"].read_text())
-    assert heads[-3:] == [r"over lr 0.2", "95\\% interval (uncorrected)", "$p$ (Holm)"]
+    assert heads[-3:] == [r"over lr 0.2", "95\\% interval (Holm)", "$p$ (Holm)"]
     comment = files["latex"].read_text().splitlines()[0]
-    assert "for the 2 settings held against lr 0.2. Intervals are not corrected." in comment
+    assert "for the 2 settings held against lr 0.2." in comment
     assert (first[-3], last[-3:]) == ("$+9.67$", ["", "", ""])
     assert r"\pm" in first[heads.index(r"rounds to 40\%")]
     compare_runs(runs, 0.72, Output(latex=tmp_path / "d.tex"))
@@ -917,7 +943,7 @@ def test_a_table_of_all_runs_has_the_columns_for_which_a_desk_has_room(tmp_path)
     assert "accuracy" in {column.heading for column in fitting(columns, figures, 0, [ACCURACY])}
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
     gone = re.search("Not shown for lack of space: (.*). The file of --csv", words)[1].split(", ")
-    assert "MB received" in gone
+    assert "received" in gone
     assert not {"accuracy", "worst silo"} & {*gone}
     words = " ".join(written(runs[:2], tmp_path / "c.html")[1].titles())
     assert "Left out" not in words, "one key tells them apart"

@@ -1,5 +1,8 @@
 """What a run's page says in sentences: the verdict, and what happened in which round."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from pages import Reader
@@ -12,9 +15,11 @@ from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.falls import silo_falls
 from mpifl.report.pages.happened import events, verdict
 from mpifl.report.pages.run_page import write_report
+from mpifl.report.pages.trust_section import spent, trust
 from mpifl.report.runs import Held, chance, units
 from mpifl.report.runs.compared_runs import compare_runs, show_run
-from mpifl.report.runs.runs import read_run
+from mpifl.report.runs.runs import Summary, read_run
+from mpifl.report.terminal import analysed
 from mpifl.run.folder.environment import write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import describe
@@ -459,3 +464,40 @@ def test_a_target_of_a_run_that_goes_on_may_still_be_reached(tmp_path, over, sai
     if over:
         (run / "model.safetensors").touch()
     assert verdict(read_run(run))[0].endswith(f"the target, 99%, {said}")
+
+
+def test_privacy_is_told_over_silos_and_by_what_no_noise_protects():
+    privacy = {"delta": 1e-5, "evaluate_unprotected": True}
+    records = [
+        {"round": n, "epsilon": 3.0, "epsilon_silos": {"a": 1.0, "b": 3.0}, "clipped_examples": share}
+        for n, share in ((1, 0.9), (2, 0.5), (3, 0.25))
+    ]
+    summary = Summary(Path("run"), records, job={"privacy": privacy})
+    said = spent(summary)
+    assert "at most epsilon 3 at delta 1e-05 in 3 rounds" in said
+    assert "Over silos it is from 1 (silo a) to 3 (silo b)." in said
+    assert said.endswith("The silos' scores on their held-out rows are not protected by noise.")
+    facts = {row[0].text: row[1].text for row in trust(summary, Names([])).blocks[1].rows}
+    assert facts["clipped examples"] == "90.0% in round 1, 25.0% in round 3"
+    assert facts["hidden"] == "whether any one example was added or removed"
+    assert "Poisson sampling" in facts["batches"]
+    of_silos = replace(summary, job={"privacy": {"level": "silo"}})
+    assert "protected by noise" not in spent(of_silos)
+    facts = {row[0].text: row[1].text for row in trust(of_silos, Names([])).blocks[1].rows}
+    assert facts["hidden"] == "whether any one silo was added or removed"
+    assert "batches" not in facts, "none are drawn"
+
+
+def test_the_page_of_curves_has_them_and_asks_for_no_score():
+    ends = {"rows": 9, "events": 4, "median_from": 7, "median": 7, "median_low": None, "median_high": None}
+    curve = [{"time": 7.0, "survival": 0.5, "low": 0.2, "high": 0.8}]
+    told = {"least": 1, "step": 1, "groups": [{"name": "<b>", "withheld": False, "curve": curve, **ends}]}
+    told["groups"].append({"name": "few", "withheld": True})
+    summary = Summary(
+        Path("run"), [{"round": 1, "survival": told}], job={"algorithm": {"name": "kaplanmeier"}}
+    )
+    curves, groups, note = analysed(summary.records)
+    assert (curves.title, groups.title) == ("Survival", "Groups")
+    assert [row[0].text for row in groups.blocks[0].rows] == ["<b>", "few"]
+    assert "Times are rounded up" in note.note
+    assert verdict(summary, Names([])) == []

@@ -139,9 +139,9 @@ def test_a_comparison_has_a_row_for_every_run(tmp_path, capsys, monkeypatch):
         "worst silo": "25.00%",
         "variance": "156.25",
         "seconds": "15.0",
-        "MB sent": "6.0",
-        "MB received": "3.0",
-        "to 90%": "3 rounds, 6.0 s, 9.0 MB",
+        "sent": "6 MB",
+        "received": "3 MB",
+        "to 90%": "3 rounds, 6.0 s, 9 MB",
     }
     assert other[:3] + other[-1:] == ["b", "2", "50.00%", "not reached in 2 rounds"]
     assert other[5] == "-"
@@ -155,7 +155,7 @@ def test_a_target_is_named_to_the_digit_that_was_given(tmp_path, capsys, monkeyp
 
 def test_a_comparison_without_a_target_has_no_column_for_it(tmp_path, capsys):
     compare_runs([write(tmp_path / "a")])
-    assert table_of(capsys.readouterr().out)[0][-1] == "MB received"
+    assert table_of(capsys.readouterr().out)[0][-1] == "received"
 
 
 def test_a_run_without_test_accuracy_is_compared_by_its_silos(tmp_path, capsys):
@@ -188,7 +188,7 @@ def test_the_target_is_that_of_the_jobs_if_they_agree(tmp_path, capsys):
     compare_runs(runs[:2])
     assert table_of(capsys.readouterr().out)[0][-1] == "to 90%"
     compare_runs(runs)
-    assert table_of(capsys.readouterr().out)[0][-1] == "MB received"
+    assert table_of(capsys.readouterr().out)[0][-1] == "received"
 
 
 def make_run(folder, records=RECORDS, finished=True, **more):
@@ -490,7 +490,7 @@ def test_a_virtual_clock_is_told_of_runs_that_have_one(tmp_path, capsys):
     assert [line["virtual_seconds"] for line in lines] == ["12.5", "13.5", ""]
     page = (tmp_path / "c.html").read_text()
     assert "Accuracy over virtual seconds" in page
-    assert "3 rounds, 6.0 s, 9.0 MB, 7.5 virtual s" in page
+    assert "3 rounds, 6.0 s, 9 MB, 7.5 virtual s" in page
     assert curve(groups([read_run(runs[0])])[0], "test_accuracy").at[3].tolist() == [2.5, 7.5, 10]
     compare_runs(runs[:2])
     assert f"{told}give --target for the virtual seconds to it." in capsys.readouterr().out
@@ -550,7 +550,7 @@ def test_a_finished_run_is_shown_with_its_target_and_where_its_model_lies(tmp_pa
     write(run)
     show_run(run)
     printed = capsys.readouterr().out
-    assert table_of(printed)[1][-1] == "3 rounds, 6.0 s, 9.0 MB"
+    assert table_of(printed)[1][-1] == "3 rounds, 6.0 s, 9 MB"
     assert f"model: {run / 'model.safetensors'}" in printed
 
 
@@ -676,7 +676,7 @@ def test_without_a_test_set_the_target_is_for_what_the_silos_hold_out_and_this_i
     compare_runs(runs, 0.7)
     lines = capsys.readouterr().out.splitlines()
     (own,), (other,) = ([line for line in lines if line.startswith(f"\u2502 {run}")] for run in runs)
-    assert "3 rounds, 3.0 s, 3.0 MB, on the silos' held-out examples" in own
+    assert "3 rounds, 3.0 s, 3 MB, on the silos' held-out examples" in own
     assert "75.00%" in own
     assert "3 rounds" in other
     assert "held-out" not in other

@@ -236,7 +236,10 @@ def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path
     spec.write(tmp_path / "shards")
     write_environment(run, data=describe(spec))
     words, doubt = " ".join(read(run)[1].titles()), "intervals take rows as independent"
-    assert "training moves it, too: the last 10 rounds lie from 50.00% to 80.00%" in words
+    assert (
+        "The last 10 scored rounds lie from 50.00% to 80.00%: a difference of 30.00 points is no gain"
+        in words
+    )
     assert "4 rounds · saved model: round 11, the best" in words
     assert "are of the last round; figures above are of the best round, 11." in words
     assert f"Warning: {doubt}" in words
@@ -275,7 +278,7 @@ def test_a_silo_of_one_class_counts_by_accuracy_and_not_by_auroc_as_in_the_recor
     assert "worst silo 50.00% silo a; the mean over silos is 75.00%" in words
     compare_runs([run])
     printed = capsys.readouterr().out
-    assert "75.00% │   50.00% a │" in printed
+    assert "75.00% │ 50.00% silo a │" in printed
 
 
 def test_200_silos_are_seen_at_once_and_of_more_it_is_said_that_the_table_scrolls(tmp_path):

@@ -76,7 +76,7 @@ def test_the_interval_of_paired_shares_is_the_published_one():
     found = by_right_answers(7, 1, 21)
     assert (found.high, found.p) == (pytest.approx(0.517, abs=5e-4), pytest.approx(0.070, abs=5e-4))
     assert found.low == 0, "the exact test does not refuse 0, so the interval holds it"
-    assert by_right_answers(0, 0, 100).high == pytest.approx(chance.Z**2 / (100 + chance.Z**2))
+    assert by_right_answers(0, 0, 100).high == pytest.approx(1 / (1 + 100 / stats.norm.ppf(0.975) ** 2))
 
 
 def test_an_interval_leaves_out_nothing_where_a_difference_is_seen_and_only_there():
@@ -178,7 +178,9 @@ def test_a_row_counts_as_often_as_it_is_drawn():
 
 def scored(name, by, p, rows=100):
     low, high = (by - 0.01, by + 0.01) if p <= 0.05 else (by - 0.1, by + 0.1)
-    return Scored(name, rows, rows, 0.8, 0.8 + by, None, chance.Difference(by, low, high, p, paired=True), p)
+    return Scored(
+        name, rows, rows, 0.8, 0.8 + by, None, chance.Difference(by, p, True, lambda level: (low, high)), p
+    )
 
 
 def test_the_verdict_says_for_whom():
@@ -194,7 +196,9 @@ def test_the_verdict_says_for_whom():
     seeded = replace(found, seed=3)
     assert verdict(seeded).startswith("Federation helped with seed 3 on all 300 test rows: accuracy 82.00%")
     assert "and all models of seed 3 alone: another seed moves each figure, too; repeat" in of_chance(seeded)
-    assert of_chance(found).startswith("The intervals are of the test rows alone. p of silos is corrected")
+    assert of_chance(found).startswith(
+        "The intervals are of the test rows alone. p and interval of silos are corrected"
+    )
     of_errors = Baseline(MetricInfo(name="mae", higher_is_better=False), "a test", silos, found.whole)
     assert verdict(of_errors).startswith("Federation did harm on all 300")
     assert [one["judged"] for one in record(of_errors)["silos"].values()][:2] == ["worse", "better"]
@@ -227,7 +231,24 @@ def test_a_silo_whose_rows_have_one_class_counts_by_accuracy_and_not_by_auroc(tm
     assert f"all {said}" in words
     assert "a 8 rows of the rarer class. The interval and p say little. b 3 rows" in words, "beside its silo"
     assert "3 silos, 60 test rows" in words
-    assert "95% interval, not corrected p outcome" in words
+    assert "95% interval p outcome" in words
+    assert "most frequent class test rows" in words
+    assert [one.guessing for one in (*silos, whole)] == [0.6, 0.7, 1.0, pytest.approx(45 / 60)]
+    assert re.search(
+        r"no difference seen; up to [\d.]+ points better or [\d.]+ points worse is not excluded", words
+    )
+    silos = [replace(one, over_pooled=one) for one in silos]
+    beside = Baseline(
+        ACCURACY, EXACT, silos, replace(whole, over_pooled=whole), rounds={"a": "7", "pooled": "9"}
+    )
+    words = " ".join(Reader(page_of(beside, "is it", ["what it is"])).titles())
+    assert words.startswith("is it ")
+    assert " is it what it is · 3 silos, 60 test rows " in words
+    assert "silo rounds trained most frequent class" in words
+    assert "a 7 60.00%" in words
+    assert "The pooled model: 9." in words
+    assert "Federated against pooled Difference: federated − pooled, in points" in words
+    assert record(beside)["silos"]["alike"]["against_pooled"]["judged"] == "worse"
     assert re.search(r"difference and interval −\d+ 0 \+\d+ ", words), "the scale, with 0"
     assert page_of(found, "t").count('class="zero"') == 4
 
