@@ -25,7 +25,7 @@ def page_of_stats(
 
 
 def _page(title: str, words: str, said: Sequence[str], figures: Sequence[Figure]) -> str:
-    more = {"every": None, "broad": True, "folds": []}
+    more: dict[str, Any] = {"every": None, "broad": True, "folds": []}
     return render("compare.html", title=title, words=words, verdict=said, figures=figures, **more)
 
 

@@ -63,8 +63,7 @@ def as_rows(
         state = {"run": summary.run, "finished": summary.finished, "stopped": summary.stopped}
         state["remarks"] = "; ".join(summary.remarks)
         state |= {"worst_silo": summary.worst_silo, "silo_rows": summary.silo_rows or None}
-        state |= {"judged": judged and judged.value(summary)}
-        state |= {"judged_by": judged and judged.words()}
+        state |= {"judged": judged and judged.value(summary), "judged_by": judged and judged.words()}
         standing = setting.get(summary.run) or [None] * len(COLUMNS)
         row = {**state, **{key: job.get(key) for key in keys}, **{name: figures.get(name) for name in names}}
         found.append({**row, **dict(zip(COLUMNS, standing, strict=True))})
