@@ -246,6 +246,26 @@ def test_a_site_that_is_bound_to_a_sum_leaves_and_the_others_go_on(tmp_path, dig
 
 
 @pytest.mark.slow
+def test_a_site_leaves_over_https_and_the_others_go_on(tmp_path, digits):
+    """It has a folder with the invitation alone, and its word goes to the server."""
+    job = job_of(tmp_path, digits / "many", "fedavg", rounds=200, cohort={"quorum": 0.5})
+    with SitesRun(tmp_path / "over", job, digits / "many", sites=SITES, https=True) as run:
+        run.until_round(1)
+        run.kill("south")
+        home, words = kit.home(run.base, "south"), ("-m", "mpifl", "withdraw", run.links["south"], "--yes")
+        left = Command(run.base / "commands" / "left", 1, *words, MPIFL_SITE=str(home)).end()
+        assert left.code == 0, left.err
+        run.until(lambda: "2" in records_of(run)[-1]["faults"])
+        run.until_round(run.rounds + 2)
+        run.signal(kit.COORDINATOR)
+        assert run.running[kit.COORDINATOR].end().code == 75
+    said = run.running[kit.COORDINATOR].out + run.running[kit.COORDINATOR].err
+    assert "south has left the run; it takes no part in it any more" in said
+    assert records_of(run)[-1]["faults"] == {"2": "site 'south' has left the run"}
+    assert read_consents(home) == []
+
+
+@pytest.mark.slow
 def test_the_same_sites_are_invited_to_another_run(tmp_path, digits):
     """Each has its keys, consents and ledgers of the first; the second has the bits of one world, too."""
     first = job_of(tmp_path, digits / "many", "fedavg", rounds=2, security={})
