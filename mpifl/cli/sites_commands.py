@@ -199,6 +199,7 @@ def consent(
         int | None, typer.Option(min=1, help="How many questions are answered; by default 4 a round and run.")
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="How many runs of this job.")] = 1,
+    singles: Annotated[bool, typer.Option("--singles", help="A silo's own update may leave.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Agree without being asked.")] = False,
 ) -> None:
     """Show what a run would do at this site and what would leave it, and write consent.toml if you agree.
@@ -210,7 +211,7 @@ def consent(
 
     folder = site_folder("mpifl consent", "this site's key and its consents")
     invitation = read_invitation(link, coordinator)
-    made = consent_to(invitation, folder, link, figures, questions, runs)
+    made = consent_to(invitation, folder, link, figures, questions, runs, singles=singles)
     for line in shown(invitation, made, folder):
         typer.echo(line)
     if not yes and not typer.confirm("Take part?"):

@@ -66,7 +66,7 @@ def records() -> dict[str, LetterRecord]:
         life=LIFE,
         asked=DIGEST,
         report=Report(headers=[Header(silo=1, weight=4.0, scalars={"loss": 0.5})]),
-        sums=[SumHeader(name="delta", window=-3, weight=4.0)],
+        sums=[SumHeader(name="delta", window=-3)],
         states={"silo 1": (DIGEST, "")},
         mark="ab12",
     )

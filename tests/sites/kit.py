@@ -17,6 +17,8 @@ from mpifl.wings.sites.consents import (
     RunHome,
     add_consent,
     federation_digest,
+    in_singles,
+    shared_job,
     signed_invitation,
     write_invitation,
 )
@@ -70,6 +72,7 @@ def set_up(
             federation=invitation.federation,
             silos=list(silos),
             masks="required" if resolved.secure else "none",
+            singles=bool(in_singles(shared_job(told["job"]))),
             figures=FIGURES,
             questions=1000,
         )

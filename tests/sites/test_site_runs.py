@@ -27,7 +27,7 @@ OTHER_ROUNDING = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
 """What has the same training end with other bits on a processor with AVX2."""
 
 
-def job_of(folder: Path, shards: Path, algorithm: str, rounds: int = 4, **tables: object) -> Path:
+def job_of(folder: Path, shards: Path, algorithm: str, /, rounds: int = 4, **tables: object) -> Path:
     """Write a small job with an algorithm whose silos keep states."""
     usual = {
         "name": "sites",
@@ -83,6 +83,57 @@ def test_the_bits_of_one_world_over_the_worst_copier(algorithm, tables, tmp_path
     assert (told.out + told.err).count(
         "sites compute other bits of the same two steps (north; south, west)"
     ) == 1
+
+
+SHAPES = {"1x1": (1, 1), "2x1": (2, 1), "3x2": (3, 2), "4x3": (4, 3)}
+"""How many sites there are, and how many ranks each has."""
+MANY: dict[str, dict[str, object]] = {
+    "fedavg": {},
+    "fedprox": {"algorithm": {"name": "fedprox", "mu": 0.1}},
+    "scaffold": {"algorithm": {"name": "scaffold"}},
+    "fednova": {"algorithm": {"name": "fednova"}, "local": {"lr": 0.1, "batch_size": 16, "momentum": 0.9}},
+    "ditto": {"algorithm": {"name": "ditto", "lambda": 0.5}},
+    "qfedavg": {"algorithm": {"name": "qfedavg", "q": 1.0}},
+    "median": {"aggregation": {"rule": "median"}},
+    "krum": {"aggregation": {"rule": "krum", "byzantine": 1}},
+    "qsgd": {"compression": {"upload": "qsgd", "bits": 4, "error_feedback": True}},
+    "rule and codec": {"aggregation": {"rule": "median"}, "compression": {"upload": "bfloat16"}},
+    "masks": {"security": {"least": 2, "colluding": 0.25}},
+}
+"""The algorithms, rules, codecs and masks that are to have the bits of one world."""
+
+
+def sites_of(count: int) -> dict[str, list[str]]:
+    """Return sites with the seven silos, dealt out in turn."""
+    names = ["north", "south", "west", "east"][:count]
+    return {name: [f"silo {k}" for k in range(nth, 7, count)] for nth, name in enumerate(names)}
+
+
+ALWAYS = ("rule and codec", "4x3")
+"""The one of them that is tried each time."""
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        pytest.param(name, shape, marks=() if (name, shape) == ALWAYS else pytest.mark.slow)
+        for name in MANY
+        for shape in SHAPES
+        if name != "masks" or shape != "1x1"
+    ],
+)
+def test_the_same_bits_for_any_sites_and_ranks(name, shape, tmp_path, digits):
+    """Over the worst copier; of three ranks of a site the third counts as another node."""
+    count, ranks_of_site = SHAPES[shape]
+    tables = {"algorithm": {"name": "fedavg"}, **MANY[name]}
+    job = job_of(tmp_path, digits / "many", name.split()[0], rounds=2, **tables)
+    sites = sites_of(count)
+    with SitesRun(
+        tmp_path / "over", job, digits / "many", copier=count, sites=sites, ranks=ranks_of_site
+    ) as run:
+        run.more_of = {one: {"MPIFL_RANKS_PER_NODE": "2"} for one in sites}
+        run.finish()
+    assert sha256(run.run / "model.safetensors") == in_one_world(tmp_path, job)
 
 
 def ended(server: Command) -> Command:
@@ -192,6 +243,26 @@ def test_a_site_that_is_bound_to_a_sum_leaves_and_the_others_go_on(tmp_path, dig
     kept = sorted(path.name for path in (home / "runs").glob("*/*") if not path.name.startswith("."))
     assert kept == ["journal.jsonl", "outbox", "run.key", "welcome.json"]
     assert (again.code, "no job of it is in consent.toml" in again.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_site_leaves_over_https_and_the_others_go_on(tmp_path, digits):
+    """It has a folder with the invitation alone, and its word goes to the server."""
+    job = job_of(tmp_path, digits / "many", "fedavg", rounds=200, cohort={"quorum": 0.5})
+    with SitesRun(tmp_path / "over", job, digits / "many", sites=SITES, https=True) as run:
+        run.until_round(1)
+        run.kill("south")
+        home, words = kit.home(run.base, "south"), ("-m", "mpifl", "withdraw", run.links["south"], "--yes")
+        left = Command(run.base / "commands" / "left", 1, *words, MPIFL_SITE=str(home)).end()
+        assert left.code == 0, left.err
+        run.until(lambda: "2" in records_of(run)[-1]["faults"])
+        run.until_round(run.rounds + 2)
+        run.signal(kit.COORDINATOR)
+        assert run.running[kit.COORDINATOR].end().code == 75
+    said = run.running[kit.COORDINATOR].out + run.running[kit.COORDINATOR].err
+    assert "south has left the run; it takes no part in it any more" in said
+    assert records_of(run)[-1]["faults"] == {"2": "site 'south' has left the run"}
+    assert read_consents(home) == []
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ cohort.late,late_a,late_rounds                                +     =           
 aggregation.rule                                              +     +                     +                    -               +   -     +                -                          +                   +                   +        -            mean
 aggregation.byzantine,pre,s,m,tau,nu,iterations,disk_buffer   +     +                     +                    -               +   -     +                -                          +                   +                   +        +            +
 aggregation.clip                                              +     +                     +                    -               -   +     +                -                          +                   +                   +        -            +
-compression.upload                                            +     none|float16|bfloat16 +                    -               +   -     +                none|float16|bfloat16|qsgd +                   +                   +        +            +
+compression.upload                                            +     none|float16|bfloat16 +                    -               +   -     +                none|float16|bfloat16|qsgd +                   +                   +        +            none
 compression.download,bits,norm                                +     +                     +                    +               +   +     +                +                          +                   +                   +        +            +
 compression.error_feedback                                    +     +                     +                    -               +   -     +                False                      +                   +                   +        +            +
 compression.bucket                                            +     +                     +                    +               +   +     +                512                        +                   +                   +        +            +
@@ -164,6 +164,7 @@ split       local.precision            [local] precision = '{value}': lines are 
 split       model.buffers              [model] buffers: each party keeps all buffers of its part of a split network; leave it out
 late        model.buffers              [model] buffers: {value}: each silo's own value is of one round; use 'reset', or leave [cohort] late out
 late        aggregation.rule           [aggregation] rule = '{value}': compares updates of one model, and a late sum is of an older one; use 'mean', or leave [cohort] late out
+late        compression.upload         [compression] upload = '{value}': each silo's payload is of one round, and a late sum is of an older one; use 'none', or leave [cohort] late out
 late        privacy                    [privacy]: counts a round's answers, and a late sum counts in another round; leave it or [cohort] late out
 late        security                   [security]: masks of a round cancel in that round alone; leave it or [cohort] late out
 late        split                      [split]: all parties speak at once, so that none is late; leave [cohort] late out

@@ -6,20 +6,21 @@ import contextlib
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
 from mpifl.algorithms import usual_weight
+from mpifl.common import InputError
 from mpifl.exchange.server_side import ExpectedUpdates, screened
 from mpifl.exchange.worker_side import Handler, Worker
 from mpifl.run.folder import CheckpointError, checkpoint
 from mpifl.sums import PartialSum, WeightedMean, is_partial_sum
-from mpifl.wings.sites.answers import expected_of
+from mpifl.wings.sites.answers import CameBack, SiteQuestion, expected_of
 from mpifl.wings.sites.late import LateAnswer, LateSum, LateSums
 from mpifl.wings.sites.masks import SharesAsked, SumsOfSites
+from mpifl.wings.sites.singles import HandedOver, check_singles
 from mpifl.wire import (
     AnyReply,
     Compute,
@@ -37,56 +38,6 @@ from mpifl.wire import (
 
 STATE = "digest"
 """The key under which the coordinator notes, as the state of a silo, the digest of the state at its site."""
-
-
-@dataclass(frozen=True)
-class CameBack:
-    """What came back from a site.
-
-    Attributes:
-        report: The report of the site's silos.
-        sums: The name and window of each sum, in the order of the vectors.
-        vectors: The sums.
-        states: The digest of what each silo keeps now.
-        part: Under masks, what the site tells of its sum; None if it has none.
-    """
-
-    report: Report
-    sums: Sequence[tuple[str, int]]
-    vectors: Sequence[Tensor]
-    states: Mapping[int, str]
-    part: Any = None
-
-
-@dataclass(frozen=True)
-class SiteQuestion:
-    """A question to sites.
-
-    Attributes:
-        vectors: The vectors of the request.
-        base: For each asked site the digests of the states that its asked silos begin from.
-        named: For each asked site the digests of states that it must keep.
-        oldest: The round of the oldest checkpoint from which the coordinator may go on; 0: from the start.
-        waiting: For each site the number of the question that it has missed, if a late sum may count in this
-            round; None if none may.
-    """
-
-    request: Compute | Finish
-    vectors: Mapping[str, Tensor]
-    base: Mapping[str, Mapping[int, str]]
-    named: Mapping[str, set[str]]
-    oldest: int
-    waiting: Mapping[str, int] | None = None
-
-    def keep_from(self, site: str, places: Mapping[str, int], saved: Mapping[int, int]) -> int:
-        """Return the oldest number whose states and answers a site keeps.
-
-        Args:
-            places: The number of the letter to which each state was answered first, by digest.
-            saved: The last number before each checkpoint, by its round.
-        """
-        named = [places[digest] for digest in self.named[site] if digest in places]
-        return min([saved.get(self.oldest, 0) + 1, *named])
 
 
 class Questions(SharesAsked, Protocol):
@@ -129,6 +80,8 @@ class AskingWorker(Worker):
     questions: ClassVar[Questions]
     late: ClassVar[LateSums | None] = None
     """Has late sums count, if they may."""
+    singles: ClassVar[HandedOver | None] = None
+    """Adds what sites hand over of single silos in training; None where they send sums."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -199,12 +152,25 @@ class AskingWorker(Worker):
         sums = [PartialSum(name=vector, window=window) for vector, window in came.sums]
         parts = ([] if came.part is None else [came.part]) if masked else sums
         report = came.report.model_copy(update={"parts": parts})
-        take = functools.partial(self._take_share if masked else self._take, name, came)
+        singly = self.singles is not None and isinstance(request, Compute) and self._trains_by(request)
+        way = self._take_share if masked else self._take_singles if singly else self._take
+        take = functools.partial(way, name, came)
         report = screened(report, request, f"site '{name}'", silos, self._expected(request, silos), take)
-        for reply in report.headers:
+        replies = [self._added(one, came) for one in report.headers] if singly else report.headers
+        for reply in replies:
             if reply.fault is None and (digest := came.states.get(reply.silo)):
                 self.states.keep(reply.silo, {STATE: digest})
-        return report.headers
+        return replies
+
+    def _added(self, reply: AnyReply, came: CameBack) -> AnyReply:
+        """Add the update of a single silo; a fault costs this silo alone."""
+        if not isinstance(reply, Header):
+            return reply
+        assert self.singles is not None
+        try:
+            return self.singles.added(self.aggregation, reply, came.singles)
+        except (InputError, OSError, MemoryError) as error:
+            return self.fault(reply.silo, error)
 
     def _expected(self, request: Compute | Finish, silos: Sequence[int]) -> ExpectedUpdates:
         if isinstance(request, Finish):
@@ -224,6 +190,15 @@ class AskingWorker(Worker):
             raise ValueError("it sends vectors, and its sum is asked for later")
         self.aggregation.take(self._transport, [*self.questions.silos].index(name), parts, headers)
 
+    def _take_singles(
+        self, name: str, came: CameBack, parts: Sequence[Any], headers: Sequence[Header]
+    ) -> None:
+        """Check that a site hands over what its headers tell of. Raise ValueError if it does not."""
+        _check_states(came, headers)
+        if came.vectors:
+            raise ValueError("it sends sums, and single silos' updates are asked for")
+        check_singles(came.singles, headers)
+
     def _take(self, name: str, came: CameBack, parts: Sequence[Any], headers: Sequence[Header]) -> None:
         """Check a site's sums by its headers, and add them. Raise ValueError if they do not fit."""
         mean = self.aggregation
@@ -237,6 +212,8 @@ class AskingWorker(Worker):
         they do not fit the headers."""
         mean.accept(self._transport, self._transport.rank, parts, headers)
         _check_states(came, headers)
+        if came.singles:
+            raise ValueError("it sends single silos' updates, and sums are asked for")
         made = {}
         for (vector, window), total in zip(came.sums, came.vectors, strict=True):
             told = [one.vectors[vector] for one in headers if vector in one.vectors]

@@ -16,8 +16,10 @@ from mpifl.run.job import Job
 from mpifl.training import Wing
 from mpifl.transforms import Transform
 from mpifl.wings.sites.asking_worker import AskingWorker, Questions
+from mpifl.wings.sites.consents import in_singles
 from mpifl.wings.sites.late import LateSums
 from mpifl.wings.sites.masks import sums_of_sites
+from mpifl.wings.sites.singles import HandedOver
 from mpifl.wings.sites.what_fits import refuse_unfit
 from mpifl.wire import Transport
 
@@ -88,7 +90,8 @@ class Coordinator(Wing):
 
     def worker(self, kind: type[Worker]) -> type[Worker]:
         """Return the class of the worker that asks sites."""
-        of_run = {"questions": self._questions, "late": self._late}
+        singles = HandedOver.of(self._job) if in_singles(self._job.model_dump()) else None
+        of_run = {"questions": self._questions, "late": self._late, "singles": singles}
         return type("AskingWorkerOfRun", (AskingWorker,), of_run)
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:

@@ -13,7 +13,7 @@ from mpifl.data.shards import FederationSpec
 from mpifl.run.job import Job
 from mpifl.training.beforehand import BITS
 from mpifl.wings.site import Identity
-from mpifl.wings.sites.asking_worker import CameBack, SiteQuestion
+from mpifl.wings.sites.answers import CameBack, SiteQuestion, parted
 from mpifl.wings.sites.consents import Invitation, RunHome, federation_digest, job_digest
 from mpifl.wings.sites.late import LateAnswer, LateAnswers
 from mpifl.wings.sites.letters import (
@@ -91,8 +91,8 @@ class Correspondence(SumLetters):
         self._read_journal()
 
     def _box(self, member: Member, elements: int) -> Mailbox:
-        run, largest, outbox = self._invitation.run, largest_letter(elements), self._home.outbox(member.key)
-        post = Post(run, self._identity, self._exchange, member.key, None, largest)
+        outbox, largest = self._home.outbox(member.key), largest_letter(elements, len(member.silos))
+        post = Post(self.run, self._identity, self._exchange, member.key, None, largest)
         link = FolderLink(self._link, member.key, "down")
         return Mailbox(post, link, outbox, say=lambda line: self._note(line))
 
@@ -289,10 +289,9 @@ class Correspondence(SumLetters):
         place = record.place or self._n
         self._note_answer(site, record.mark, letter.signed, place=str(place), **noted)
         self._places |= dict.fromkeys(states.values(), place)
-        if len(record.sums) != len(letter.vectors) or any(one.window is None for one in record.sums):
+        if (came := parted(record.sums, [*letter.vectors.values()])) is None:
             return f"site '{name}' sends other vectors than it names"
-        sums = [(one.name, one.window) for one in record.sums]
-        return CameBack(record.report, sums, [*letter.vectors.values()], states, record.part)
+        return CameBack(report=record.report, states=states, part=record.part, **came)
 
     def _why_absent(self, site: SiteLetters) -> str:
         """Return why a site is not asked, "" if it is."""

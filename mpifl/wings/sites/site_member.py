@@ -6,19 +6,22 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from mpifl.algorithms import Algorithm
 from mpifl.common import Buffer
 from mpifl.data.shards import FederationSpec
 from mpifl.exchange import KindsAlone
 from mpifl.exchange.server_side import place
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.run.job import Job
-from mpifl.sums import Averaging
+from mpifl.sums import Averaging, MakesAggregator
 from mpifl.training import Wing
 from mpifl.wings.masked import plain_sums
 from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.site import SiteSeal, refuse_unbudgeted, site_folder
 from mpifl.wings.sites.answers import SiteShares
+from mpifl.wings.sites.consents import in_singles
 from mpifl.wings.sites.masks import SiteTotals
+from mpifl.wings.sites.singles import Singles
 from mpifl.wings.sites.told_job import names_of_silos
 from mpifl.wire import Transport
 
@@ -42,6 +45,10 @@ class SiteMember(Wing):
         own = silos_named(spec, self._silos)
         found = place([spec.silos[silo].examples["train"] for silo in own], transport.workers)
         return {rank: [own[nth] for nth in some] for rank, some in found.items()}
+
+    def aggregated(self, rule: MakesAggregator | None, algorithm: Algorithm) -> MakesAggregator | None:
+        """Return what has each silo's update handed over, if the coordinator needs them one by one."""
+        return Singles() if in_singles(self._job.model_dump()) else None
 
     def context(
         self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str

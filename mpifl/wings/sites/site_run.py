@@ -19,7 +19,7 @@ from mpifl.training.beforehand import BITS, PROCESSOR, differing, moved
 from mpifl.wings.masked import PartyPlan, Released, message_of, party_of, plain_sums
 from mpifl.wings.privacy import LEDGERS, SiteFolder
 from mpifl.wings.site import Identity, SiteLedger, SiteSeal
-from mpifl.wings.sites.answers import ANSWERS, KeptAnswers, SiteAnswer, SiteRanks
+from mpifl.wings.sites.answers import ANSWERS, KeptAnswers, SiteAnswer, SiteRanks, vector_headers, vectors_of
 from mpifl.wings.sites.consents import (
     SESSION_KEY,
     ConsentedRun,
@@ -39,7 +39,6 @@ from mpifl.wings.sites.letters import (
     NoRecord,
     Post,
     ShareRecord,
-    SumHeader,
     looks,
 )
 from mpifl.wings.sites.masks import LedgerMarks, SiteParty
@@ -98,7 +97,10 @@ class SiteRun:
         self._box, self._has_waited, self._said = self._mailbox(0), False, set[str]()
 
     def _mailbox(self, elements: int) -> Mailbox:
-        told, largest = self._invitation, largest_letter(elements) if elements else 0
+        told, largest = (
+            self._invitation,
+            largest_letter(elements, len(self._consent.silos)) if elements else 0,
+        )
         post = Post(told.run, self._identity, self._exchange, told.key, told.run_key, largest)
         link = site_link(told, self._identity, self._link, self._home)
         return Mailbox(post, link, self._home.outbox(told.key), leaves=self._sent.note, say=say)
@@ -268,14 +270,14 @@ class SiteRun:
             life=self._journal.life,
             asked=asked,
             report=self._consent.shown(Report(headers=list(answer.replies), about={BITS: self._bits})),
-            sums=[SumHeader(name=name, window=window) for window, name in answer.sums],
+            sums=vector_headers(answer),
             states={name: (ask.base.get(name, ""), digest) for name, digest in states.items()},
             part=part,
             place=answer.place,
             last=last,
             mark=self._marks.mark(),
         )
-        sealed = self._box.seal(n, record, _vectors(answer))
+        sealed = self._box.seal(n, record, vectors_of(answer))
         ended = {"end": "1"} if isinstance(ask.request, Finish) else {}
         noted = {f"silo {name}": digest for name, digest in states.items()}
         told = {"asked": asked, "place": str(answer.place), "round": str(ask.request.round), "work": work}
@@ -330,7 +332,3 @@ def say(line: str) -> None:
 
 def _of_silo(key: str) -> bool:
     return key.startswith("silo ")
-
-
-def _vectors(answer: SiteAnswer) -> dict[str, Tensor]:
-    return {str(nth): vector for nth, vector in enumerate(answer.sums.values())}

@@ -18,13 +18,13 @@ def welcome_text(job: Job, spec: FederationSpec) -> dict[str, str]:
     return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json()}
 
 
-def largest_letter(elements: int) -> int:
-    """Return the most bytes of vectors of a letter, given the elements of the model.
+def largest_letter(elements: int, silos: int) -> int:
+    """Return the most bytes of vectors of a letter, given the elements of the model and the site's silos.
 
     An algorithm sends few vectors, and most of them share one window. 64 vectors of float64 are more than any
-    of the package sends.
+    of the package sends in sums, and 4 of each silo where it hands over updates one by one.
     """
-    return (1 << 24) + 64 * 8 * elements
+    return (1 << 24) + 8 * elements * max(64, 4 * silos)
 
 
 def counted(number: int, what: str) -> str:

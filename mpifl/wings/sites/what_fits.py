@@ -22,10 +22,10 @@ data.augment,rotation,zoom,shift,brightness,contrast          +
 cohort.fraction,quorum,deadline,weights,candidates            +
 cohort.late,late_a,late_rounds                                +
 cohort.select                                                 uniform|examples|power-of-choice|own
-aggregation.rule                                              mean
+aggregation.rule                                              +
 aggregation.clip                                              +
 aggregation.byzantine,pre,s,m,tau,nu,iterations,disk_buffer   +
-compression.upload                                            none
+compression.upload                                            +
 compression.download,bits,norm,error_feedback,bucket,share    +
 attack.kind                                                   none
 attack.silos,std,factor,z,epsilon,direction                   +
@@ -47,8 +47,6 @@ sites security.masks        [security] masks = false: sites send exact sums with
 sites privacy               [privacy]: budgets and noise do not go over sites yet; leave it out, or start all ranks by one mpirun
 sites split                 [split]: each batch would be two letters; start all ranks by one mpirun
 sites clock                 [clock]: silos would hand over what they trained in earlier rounds, which does not go over sites yet; leave it out
-sites aggregation.rule      [aggregation] rule = '{value}': needs single silos' updates, and sites send sums; use 'mean'
-sites compression.upload    [compression] upload = '{value}': sites send sums, which a codec of single updates does not shrink; use 'none'
 sites attack.kind           [attack] kind = '{value}': who lies is no key of others' jobs; leave it out
 sites cohort.select         [cohort] select = '{value}': letters show who was drawn; use 'uniform'
 sites evaluate.where        [evaluate] where = '{value}': the test set would leave the coordinator; use 'server'

@@ -276,6 +276,15 @@ def test_without_a_consent_that_fits_nothing_is_admitted(tmp_path):
     weighted = job(model={"name": "mlp", "weights": "/etc/shadow"})
     add_consent(tmp_path, consent(weighted))
     refused("the job names the file '/etc/shadow', and `paths` there does not", weighted)
+    for tables in (
+        {"aggregation": {"rule": "median"}, "cohort": {"weights": "uniform"}},
+        {"compression": {"upload": "qsgd", "bits": 4}},
+    ):
+        single = job(**tables)
+        add_consent(tmp_path, consent(single))
+        refused("needs each silo's update by itself, and `singles` there is false; .* --singles", single)
+        add_consent(tmp_path, consent(single, singles=True))
+        assert admitted(tmp_path, told, single, SILOS, tmp_path)
     masked = job(security={})
     for text in (masked, TEXT):
         add_consent(tmp_path, consent(text, masks="required"))

@@ -191,7 +191,7 @@ def test_a_key_of_a_small_subgroup_seals_nothing(ends):
 
 
 def test_what_is_too_large_is_not_sent(ends):
-    with pytest.raises(InputError, match=r"numbers up to 999999, 1048576 bytes of JSON and 256 vectors"):
+    with pytest.raises(InputError, match=r"numbers up to 999999, 1048576 bytes of JSON and 4096 vectors"):
         ends.coordinator.dispatch(10**6, ask())
     with pytest.raises(InputError, match=r"1048576 bytes of JSON"):
         ends.coordinator.dispatch(7, ask().model_copy(update={"mark": "a" * (1 << 20)}))

@@ -54,7 +54,7 @@ class OneSite:
         told = read_invitation(run.base / "link", kit.key_of(run.base, kit.COORDINATOR))
         home, identity = kit.home(run.base, name), identity_of(kit.home(run.base, name))
         room = RunHome(home, told.run)
-        post = Post(told.run, identity, room.key(), told.key, told.run_key, largest_letter(1000))
+        post = Post(told.run, identity, room.key(), told.key, told.run_key, largest_letter(1000, 2))
         link = FolderLink(run.base / "link", identity.public, "up")
         self.box = Mailbox(post, link, room.outbox(told.key))
 

@@ -37,6 +37,7 @@ class SiteAnswer:
         sums: The exact sums by window and vector, float64; under masks none.
         totals: Under masks the totals of whole numbers; see `SiteTotals`.
         plan: Under masks the plan by which they were made; None if no silo has added anything.
+        singles: What is handed over of single silos' updates, by silo and vector.
         states: The digest of the state that each silo keeps now, for silos that keep one.
     """
 
@@ -46,6 +47,7 @@ class SiteAnswer:
     states: Mapping[int, str] = field(default_factory=dict)
     totals: Mapping[str, Tensor] = field(default_factory=dict)
     plan: SumPlan | None = None
+    singles: Mapping[tuple[int, str], Tensor] = field(default_factory=dict)
 
     @property
     def worked(self) -> int:
@@ -97,6 +99,7 @@ class KeptAnswers:
                 sums={(window, name): state[f"sum {window} {name}"] for window, name in told["sums"]},
                 states={int(silo): digest for silo, digest in told["states"].items()},
                 totals={name: state[f"total {name}"] for name in told["totals"]},
+                singles={(silo, name): state[f"single {silo} {name}"] for silo, name in told["singles"]},
                 plan=None if told["plan"] is None else SumPlan.model_validate_json(told["plan"]),
             )
         except (OSError, ValueError, KeyError) as error:
@@ -115,11 +118,13 @@ class KeptAnswers:
         told = {
             "report": Report(headers=list(answer.replies)).encode().decode(),
             "sums": [*answer.sums],
+            "singles": [*answer.singles],
             "states": answer.states,
             "totals": [*answer.totals],
             "plan": None if answer.plan is None else answer.plan.model_dump_json(),
         }
         state: dict[str, Any] = {f"sum {window} {name}": one for (window, name), one in answer.sums.items()}
+        state |= {f"single {silo} {name}": one for (silo, name), one in answer.singles.items()}
         state |= {f"total {name}": one for name, one in answer.totals.items()}
         try:
             serialization.write_state(path, {**state, "about": json.dumps(told)})

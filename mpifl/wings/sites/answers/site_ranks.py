@@ -15,6 +15,7 @@ from mpifl.sums import Aggregator
 from mpifl.wings.masked import SumPlan
 from mpifl.wings.sites.answers.kept_answers import KeptAnswers, SiteAnswer
 from mpifl.wings.sites.answers.site_share import window_named
+from mpifl.wings.sites.singles import single_named
 from mpifl.wire import (
     AnyReply,
     Compute,
@@ -145,8 +146,9 @@ class SiteRanks:
             verdict = self._judge.verdict
             states = self._kept(n, replies, keep_from)
             if not self._exchange.knowledge.averaging.hides:
-                sums = {window_named(name): vector for name, vector in made.items()}
-                return SiteAnswer(n, replies, sums, states)
+                singles = {of: one for name, one in made.items() if (of := single_named(name))}
+                sums = {window_named(name): one for name, one in made.items() if not single_named(name)}
+                return SiteAnswer(n, replies, sums, states, singles=singles)
             plan = SumPlan.model_validate(verdict.pieces[0]) if verdict and verdict.pieces else None
             return SiteAnswer(n, replies, states=states, totals=made, plan=plan)
         except (InputError, RoundLost) as error:

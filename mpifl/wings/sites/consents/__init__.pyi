@@ -10,6 +10,7 @@ from .consented_job import (
     OWN_KEYS as OWN_KEYS,
     code_in as code_in,
     federation_digest as federation_digest,
+    in_singles as in_singles,
     job_digest as job_digest,
     paths_in as paths_in,
     shared_job as shared_job,

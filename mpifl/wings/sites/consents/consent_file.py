@@ -12,7 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from mpifl.common import InputError, tables, write_atomic
 from mpifl.wings.site import PublicKey, SiloName, SiteLedger, sites_of
-from mpifl.wings.sites.consents.consented_job import code_in, job_digest, masks_of, paths_in, shared_job
+from mpifl.wings.sites.consents.consented_job import (
+    code_in,
+    in_singles,
+    job_digest,
+    masks_of,
+    paths_in,
+    shared_job,
+)
 from mpifl.wings.sites.consents.invitation import Invitation
 from mpifl.wings.sites.consents.needed_numbers import needed_numbers
 from mpifl.wings.sites.consents.own_code import check_code
@@ -174,6 +181,9 @@ def admitted(
     if unnamed := [path for path in paths_in(table) if path not in entry.paths]:
         raise InputError(f"{where}: the job names the file {unnamed[0]!r}, and `paths` there does not")
     check_code(code_in(table), entry.code, str(where))
+    if in_singles(table) and not entry.singles:
+        what = "the job needs each silo's update by itself, and `singles` there is false"
+        raise InputError(f"{where}: {what}; consent anew by `mpifl consent` with --singles, or stay away")
     return entry
 
 

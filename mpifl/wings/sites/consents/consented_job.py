@@ -65,6 +65,15 @@ def masks_of(job: Mapping[str, Any]) -> bool:
     return isinstance(security, dict) and bool(security.get("masks"))
 
 
+def in_singles(job: Mapping[str, Any]) -> str:
+    """Return which keys of a job need each silo's update by itself, "" if none does: a rule that compares
+    updates, or a codec."""
+    asked = (("aggregation", "rule", "mean"), ("compression", "upload", "none"))
+    tables = ((job.get(table), table, key, usual) for table, key, usual in asked)
+    given = ((t, key, of.get(key, usual), usual) for of, t, key, usual in tables if isinstance(of, Mapping))
+    return ", ".join(f"[{table}] {key} = '{value}'" for table, key, value, usual in given if value != usual)
+
+
 def federation_digest(text: str) -> str:
     """Return the digest of a federation, as rank 0 tells it to all ranks."""
     return hashlib.sha256(text.encode()).hexdigest()

@@ -9,7 +9,7 @@ from typing import Any
 from mpifl.common import InputError, visible
 from mpifl.wings.site import Identity, identity_of, sites_of
 from mpifl.wings.sites.consents.consent_file import ConsentedRun
-from mpifl.wings.sites.consents.consented_job import code_in, masks_of, paths_in, shared_job
+from mpifl.wings.sites.consents.consented_job import code_in, in_singles, masks_of, paths_in, shared_job
 from mpifl.wings.sites.consents.invitation import Invitation
 from mpifl.wings.sites.consents.needed_numbers import needed_numbers
 from mpifl.wings.sites.consents.own_code import code_digest
@@ -27,6 +27,8 @@ def consent_to(
     figures: Sequence[str] = (),
     questions: int | None = None,
     runs: int = 1,
+    *,
+    singles: bool = False,
 ) -> ConsentedRun:
     """Return a consent to a run as it is now, to be shown and written.
 
@@ -36,22 +38,19 @@ def consent_to(
         figures: The numbers of single silos that may leave, beside those that the algorithm needs.
         questions: How many questions may be asked; by default four for each round of each run.
         runs: How many runs may be made of the job.
+        singles: Whether the update of one silo may leave by itself, if the job needs that.
 
     Raises:
-        InputError: this site is not invited, its `sites.toml` has another roster, or code is not installed.
+        InputError: this site is not invited, its `sites.toml` has another roster, code is not installed, or
+            single updates may not leave.
     """
     member = invitation.member(_identity(folder).public)
     if member is None:
         what = "does not invite this site's key; send the coordinator what `mpifl identity show` prints"
         raise InputError(f"{link}: {what}")
-    job, sites = shared_job(invitation.job), sites_of(folder)
-    if sites is not None:
-        silos = [silo for one in invitation.site for silo in one.silos]
-        check_roster(sites, invitation.site, silos, "the invitation")
-        check_terms(sites, job)
-    elif masks_of(job):
-        what = "is not there, and under masks it says who takes part; write it with all sites"
-        raise InputError(f"{folder / 'sites.toml'}: {what}")
+    job = shared_job(invitation.job)
+    _check_listed(job, invitation, folder)
+    _check_singles(job, invitation, link, singles)
     rounds = job.get("rounds")
     return ConsentedRun(
         coordinator=invitation.key,
@@ -59,6 +58,7 @@ def consent_to(
         federation=invitation.federation,
         silos=member.silos,
         masks="required" if masks_of(job) else "none",
+        singles=bool(in_singles(job)),
         figures=[*dict.fromkeys([*needed_numbers(job), *figures])],
         code={name: code_digest(name) for name in code_in(job)},
         paths=paths_in(job),
@@ -87,13 +87,7 @@ def shown(invitation: Invitation, consent: ConsentedRun, folder: Path) -> Iterat
         )
         yield f"letters go to: {server.url}, {trusted}; this site opens the connections"
     masked = consent.masks == "required"
-    if masked:
-        least, share = _said(job, "security", "least"), _said(job, "security", "colluding")
-        yield f"leaves in a round: this site's masked sum; the coordinator sees sums of {least} sites or more"
-        yield "from two such sums, over other sites, it can learn one site's sum"
-        yield f"what masks promise holds while at most {share} of the sites side with the coordinator"
-    else:
-        yield "leaves in a round: this site's sum of its silos' updates, which the coordinator sees"
+    yield from _of_rounds(job, consent)
     if _said(job, "evaluate", "silos") != "False":
         one = "; with one silo these are that silo's" if len(consent.silos) == 1 else ""
         rows = "sums over this site's held-out rows, if it has some (metrics' states)"
@@ -111,6 +105,39 @@ def shown(invitation: Invitation, consent: ConsentedRun, folder: Path) -> Iterat
         yield f"file that would be read here: {visible(path)}"
     if sites is not None:
         yield f"number of sites.toml: {in_fours(number_of(sites))}; it must be the same at each site"
+
+
+def _of_rounds(job: Any, consent: ConsentedRun) -> Iterator[str]:
+    """Yield the lines on what leaves in a round."""
+    if consent.masks == "required":
+        least, share = _said(job, "security", "least"), _said(job, "security", "colluding")
+        yield f"leaves in a round: this site's masked sum; the coordinator sees sums of {least} sites or more"
+        yield "from two such sums, over other sites, it can learn one site's sum"
+        yield f"what masks promise holds while at most {share} of the sites side with the coordinator"
+    elif consent.singles:
+        what = f"each silo's own update, which the coordinator sees ({visible(in_singles(job))})"
+        yield f"leaves in a round: {what}"
+    else:
+        yield "leaves in a round: this site's sum of its silos' updates, which the coordinator sees"
+
+
+def _check_listed(job: Any, invitation: Invitation, folder: Path) -> None:
+    sites = sites_of(folder)
+    if sites is not None:
+        silos = [silo for one in invitation.site for silo in one.silos]
+        check_roster(sites, invitation.site, silos, "the invitation")
+        check_terms(sites, job)
+    elif masks_of(job):
+        what = "is not there, and under masks it says who takes part; write it with all sites"
+        raise InputError(f"{folder / 'sites.toml'}: {what}")
+
+
+def _check_singles(job: Any, invitation: Invitation, link: Path, allowed: bool) -> None:
+    if (why := in_singles(job)) and not allowed:
+        what = (
+            f"job {invitation.job_digest[:8]} needs each silo's update by itself, which the coordinator sees"
+        )
+        raise InputError(f"{link}: {what} ({visible(why)}); allow it by --singles, or stay away")
 
 
 def _identity(folder: Path) -> Identity:

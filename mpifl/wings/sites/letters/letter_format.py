@@ -13,7 +13,7 @@ from torch import Tensor
 from mpifl.wings.site import PublicKey
 from mpifl.wings.sites.letters.letter_names import LetterFault, LetterName
 from mpifl.wings.sites.letters.letter_records import AnyRecord, LetterKind, LetterRecord, Number, RunId
-from mpifl.wire import DTYPES, MOST_VECTORS, Count, Digest, Message, VectorSpec
+from mpifl.wire import DTYPES, MOST_SCALARS, Count, Digest, Message, VectorSpec
 
 PAD = 4096
 PIECE = 8 << 20
@@ -46,7 +46,7 @@ class LetterContents(Message):
     """What is sealed in a letter: its record, its vectors, and the digests of their sealed pieces."""
 
     record: AnyRecord
-    vectors: list[VectorSpec] = Field(default=[], max_length=MOST_VECTORS, fail_fast=True)
+    vectors: list[VectorSpec] = Field(default=[], max_length=MOST_SCALARS, fail_fast=True)
     pieces: list[Digest] = Field(default=[], fail_fast=True)
 
     @classmethod

@@ -145,13 +145,11 @@ class SumHeader(Message):
         name: The update's vector.
         window: The window of the exact sum; None for the update of one silo.
         silo: The silo of a single update; None for a sum.
-        weight: The weight of the silos in it.
     """
 
     name: Name
     window: WindowNumber | None = None
     silo: Count | None = None
-    weight: Weight = 0.0
 
 
 class AnswerRecord(LetterRecord):

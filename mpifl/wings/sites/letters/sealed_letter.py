@@ -45,7 +45,7 @@ from mpifl.wings.sites.letters.letter_records import (
     LetterRecord,
     SignedHeader,
 )
-from mpifl.wire import DTYPES, MOST_VECTORS
+from mpifl.wire import DTYPES, MOST_SCALARS
 
 MAGIC, SIGNATURE, TAG = b"MPIFLS01", 64, 16
 MOST_HEADER, MOST_LIST = 1 << 16, 2 << 20
@@ -163,8 +163,8 @@ class Post:
             OSError: the files cannot be written.
         """
         name, most = LetterName(n, record.kind), MOST_OF[record.kind]
-        if not 0 <= n <= LAST_NUMBER or len(record.encode()) > most or len(vectors) > MOST_VECTORS:
-            bounds = f"numbers up to {LAST_NUMBER}, {most} bytes of JSON and {MOST_VECTORS} vectors"
+        if not 0 <= n <= LAST_NUMBER or len(record.encode()) > most or len(vectors) > MOST_SCALARS:
+            bounds = f"numbers up to {LAST_NUMBER}, {most} bytes of JSON and {MOST_SCALARS} vectors"
             raise InputError(f"letter {name.file}: letters of this kind have {bounds} at most")
         about: dict[str, str | int] = {"run": self.run, "kind": record.kind, "to": self.other}
         about |= {"sender": self._identity.public} | {"n": n, "salt": os.urandom(32).hex()}
