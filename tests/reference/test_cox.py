@@ -190,3 +190,35 @@ def test_what_separates_events_has_no_estimate(tmp_path: Path, strata: str) -> N
         Exception, match=r"columns tell every outcome|has no finite estimate|too large|steps are too long"
     ):
         fitted(write(tmp_path / "shards", x, y, [100]), tmp_path / "run", strata=strata, rounds=40)
+
+
+@pytest.mark.parametrize("strata", ["silo", "none"])
+def test_a_silo_without_events_adds_what_it_knows(tmp_path: Path, strata: str) -> None:
+    """With silos as strata it is compared with nobody; without, its rows are at risk."""
+    x, y = rows_of()
+    y[100:130, 1] = 0
+    found = fitted(
+        write(tmp_path / "shards", x, y, [100, 130]), tmp_path / "run", strata=strata, by_silo=True
+    )
+    beta = np.zeros(len(KEPT))
+    a = x[:, KEPT].astype(np.float64) - x[:, KEPT].astype(np.float64).mean(0)
+    parts = [slice(0, 100), slice(130, N)] if strata == "silo" else [slice(0, N)]
+    for _ in range(12):
+        of = [terms(a[part], y[part].astype(np.float64), beta, efron=True) for part in parts]
+        _, score, information = (sum(one) for one in zip(*of, strict=True))
+        beta = beta + np.linalg.solve(information, score)
+    told = [row["estimate"] for row in found["coefficients"] if "estimate" in row]
+    np.testing.assert_allclose(told, beta, rtol=1e-10)
+    assert "silo 1" in found["own_fits"]["left_out"]
+    y[:, 1] = 0
+    with pytest.raises(Exception, match="all rows are censored: no event is 1, so no coefficient is finite"):
+        fitted(write(tmp_path / "none", x, y, [100]), tmp_path / "out", strata=strata)
+
+
+def test_a_fit_of_standardised_columns_says_each_ones_unit(tmp_path: Path) -> None:
+    x, y = rows_of()
+    units = {name: {"mean": 0.0, "deviation": 2.0 + nth} for nth, name in enumerate(("age", "treated"))}
+    source = {"encoding": {"kind": "table", "digest": "", "spec": {"features": units}}}
+    found = fitted(write(tmp_path / "shards", x, y, [100], source=source), tmp_path / "run", rounds=2)
+    told = {row["name"]: row["deviation"] for row in found["coefficients"] if "deviation" in row}
+    assert told == {"age": 2.0, "treated": 3.0}

@@ -45,7 +45,9 @@ def rows_of() -> Rows:
     return x, np.column_stack([days, draw.random(N) < 0.6]).astype(np.float32)
 
 
-def write(folder: Path, x: np.ndarray, y: np.ndarray, places: list[int], called: str = "silo {}") -> Path:
+def write(
+    folder: Path, x: np.ndarray, y: np.ndarray, places: list[int], called: str = "silo {}", source: Any = None
+) -> Path:
     folder.mkdir(parents=True)
     of: dict[str, Any] = {"features": Features(shape=(x.shape[1],), dtype="float32"), "classes": None}
     of["targets"] = Targets(shape=(2,), dtype="float32", names=("days", "died"))
@@ -53,7 +55,7 @@ def write(folder: Path, x: np.ndarray, y: np.ndarray, places: list[int], called:
         write_shard(folder / f"{k}.h5", {"train": silo}, silo=k, name=called.format(k), **of)
         for k, silo in enumerate(zip(np.split(x, places), np.split(y, places), strict=True))
     ]
-    told: dict[str, Any] = {"name": "rows", "seed": 0, "scheme": {"name": "cut"}, "source": {}}
+    told: dict[str, Any] = {"name": "rows", "seed": 0, "scheme": {"name": "cut"}, "source": source or {}}
     FederationSpec(format_version=2, silos=entries, feature_names=NAMES, **of, **told).write(folder)
     return folder
 
@@ -253,6 +255,15 @@ def test_what_is_not_told_is_one_line(
     with pytest.raises(Exception) as refused:
         curves_of(base / "four", tmp_path / "run", tables, **{"least": 10, **keys})
     assert line in str(refused.value)
+
+
+def test_a_silo_without_events_is_at_risk_with_the_others(tmp_path: Path) -> None:
+    x, y = rows_of()
+    y[100:130, 1] = 0
+    found = curves_of(write(tmp_path / "shards", x, y, [100, 130]), tmp_path / "run", least=1)
+    wanted = by_hand(*y.astype(np.float64).T)
+    told = {row["time"]: row["survival"] for row in found["groups"][0]["curve"] if row["events"]}
+    assert told == pytest.approx({time: figures[0] for time, figures in wanted.items()}, rel=1e-12)
 
 
 @pytest.mark.parametrize(

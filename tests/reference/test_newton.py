@@ -18,8 +18,8 @@ from mpifl.data.shards.shards import Features, FederationSpec
 from mpifl.report.terminal import show_coefficients
 from mpifl.run.job import read_job
 from mpifl.wings.analysis import exact_products as exact
-from mpifl.wings.analysis.coefficients import compared_with, independent
-from mpifl.wings.analysis.families import Binomial
+from mpifl.wings.analysis.regression.coefficients import compared_with, independent
+from mpifl.wings.analysis.regression.families import FAMILIES
 from scripts.write_shard import write_shard
 
 N, COLUMNS = 150, Features(shape=(5,), dtype="float32")
@@ -222,8 +222,13 @@ def test_sums_of_products_are_the_same_over_all_cuts(rows: int, powers: list[int
 @given(st.lists(st.floats(-800, 800), min_size=1, max_size=200), st.integers(1, 199))
 def test_what_a_row_adds_does_not_depend_on_its_place(values: list[float], place: int) -> None:
     eta = torch.tensor(values, dtype=torch.float64)
-    whole = Binomial().terms(eta, torch.ones_like(eta))
-    parts = [Binomial().terms(part, torch.ones_like(part)) for part in eta.tensor_split([place])]
+    for family in FAMILIES.values():
+        whole = family.terms(eta, eta.abs().round())
+        parts = [family.terms(part, part.abs().round()) for part in eta.tensor_split([place])]
+        same(whole, parts)
+
+
+def same(whole: Any, parts: list[Any]) -> None:
     for name in ("residual", "weight", "likelihood"):
         assert torch.equal(getattr(whole, name), torch.cat([getattr(part, name) for part in parts]))
 

@@ -20,6 +20,7 @@ from .named import (
     PackageTask as PackageTask,
 )
 from .survival import (
+    NO_EVENT as NO_EVENT,
     Survival as Survival,
     times_and_events as times_and_events,
 )

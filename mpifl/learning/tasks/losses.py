@@ -134,6 +134,14 @@ def huber(outputs: Tensor, y: Tensor, *, delta: float = 1.0) -> Summed:
     return F.huber_loss(outputs, y.to(outputs), reduction="sum", delta=delta), y.numel()
 
 
+def poisson(outputs: Tensor, y: Tensor) -> Summed:
+    """Return the negative log-likelihood of counts (McCullagh & Nelder 1989, section 6.2).
+
+    Outputs are logarithms of the mean."""
+    y = y.to(outputs)
+    return (outputs.exp() - y * outputs + torch.lgamma(y + 1)).sum(), y.numel()
+
+
 def cox(risk: Tensor, y: Tensor) -> Summed:
     """Return the negative log partial likelihood (Cox 1972) of risks, shape [n], over the batch's risk sets.
 

@@ -1,10 +1,11 @@
-"""The task of values."""
+"""The tasks of values and of counts."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
@@ -13,12 +14,14 @@ from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import VALUES
 from mpifl.learning.tasks.federation_view import TaskFacts
-from mpifl.learning.tasks.losses import Summed, huber, mae, mse
+from mpifl.learning.tasks.losses import Summed, huber, mae, mse, poisson
 from mpifl.learning.tasks.named import PackageTask
 from mpifl.learning.tasks.task import Task
 
 OWN_UNITS = ("mean", "deviation")
 """The keys that let a model learn in other units than the targets'."""
+MOST_COUNT = 2**24
+"""Above it, a float32 has no place for each whole number."""
 Many = Annotated[list[float], Field(min_length=1)]
 ManyPositive = Annotated[list[PositiveFloat], Field(min_length=1)]
 
@@ -104,3 +107,60 @@ class Regression(PackageTask):
     def fits(self, facts: TaskFacts) -> bool:
         """Return whether a federation's targets fit the task."""
         return facts.classes is None or not facts.shape
+
+
+class Counts(PackageTask):
+    """Counts that a model predicts: Poisson regression (McCullagh & Nelder 1989, chapter 6).
+
+    Outputs are logarithms of the mean, shape [n, columns], or [n] for one column; targets are whole numbers
+    of 0 or more in their own shape. Predictions are means.
+    """
+
+    kind = "counts"
+    losses: ClassVar[dict[str, Any]] = {"poisson": poisson}
+    catalogue = VALUES
+    takes = "values, which are counts"
+    usual = ("mae", "rmse", "r2")
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """A target has no dimensions beside its columns."""
+        return ()
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Summed:
+        """Return the sum of the losses, and the number of counts."""
+        return super().loss(outputs.reshape(y.shape), y)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Return the means."""
+        return outputs.exp()
+
+    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means and counts in double precision, shape [n, columns]."""
+        columns = y.flatten(1) if y.dim() > 1 else y.unsqueeze(1)
+        return self.predict(outputs.reshape(columns.shape).double()), columns.double()
+
+    def width(self, spec: AnySpec) -> int:
+        """Return the number of counts in a target."""
+        return TaskFacts.of(spec).columns
+
+    def fits(self, facts: TaskFacts) -> bool:
+        """Return whether a federation's targets fit the task."""
+        return facts.classes is None and not facts.names and facts.dtype != "bool"
+
+    def check_targets(self, split: str, y: Any) -> None:
+        """Check that each target is a whole number of 0 or more.
+
+        Raises:
+            ValueError: one is not.
+        """
+        y = np.asarray(y)
+        for bad, what in (
+            (y < 0, "is negative"),
+            (y != np.round(y), "is no whole number"),
+            (y > MOST_COUNT, f"is above {MOST_COUNT:,}, from which on a float32 skips whole numbers"),
+        ):
+            if bad.any():
+                row = int(bad.reshape(len(y), -1).any(1).argmax())
+                value = y[row].reshape(-1)[int(bad[row].reshape(-1).argmax())]
+                raise ValueError(f"count = {value:g} in row {row} {what}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
+from pydantic import PrivateAttr
 from torch import Tensor
 
 from mpifl.data.shards import AnySpec
@@ -13,6 +14,8 @@ from mpifl.learning.metrics import RISKS
 from mpifl.learning.tasks.federation_view import TaskFacts
 from mpifl.learning.tasks.losses import Summed, cox
 from mpifl.learning.tasks.named import PackageTask
+
+NO_EVENT = "all rows are censored: no event is 1"
 
 
 class Survival(PackageTask):
@@ -27,6 +30,14 @@ class Survival(PackageTask):
     catalogue = RISKS
     takes = "values of shape [2], the time and the event (0 or 1), or arrays of these names"
     usual = ("c_index",)
+
+    _of_all: bool = PrivateAttr(default=False)
+
+    def of_all_silos(self) -> Survival:
+        """Return the task for sums over all silos: a silo's rows may all be censored."""
+        told = self.model_copy()
+        told._of_all = True
+        return told
 
     @property
     def places(self) -> tuple[int, ...]:
@@ -57,7 +68,7 @@ class Survival(PackageTask):
         return facts.names == ("event", "time") or (facts.classes is None and facts.shape == (2,))
 
     def check_targets(self, split: str, y: Any) -> None:
-        """Check that no time is negative, that each event is 0 or 1, and that training has an event."""
+        """Check that no time is negative, that each event is 0 or 1, and that a silo that trains has one."""
         time, event = (y["time"], y["event"]) if isinstance(y, Mapping) else y.T
         for name, values, bad, what in (
             ("time", time, time < 0, "is negative"),
@@ -66,8 +77,8 @@ class Survival(PackageTask):
             if bad.any():
                 row = int(bad.argmax())
                 raise ValueError(f"{name} = {values[row]:g} in row {row} {what}")
-        if split == "train" and not event.any():
-            raise ValueError("all rows are censored: no event is 1, and nothing can be learned of them")
+        if split == "train" and not self._of_all and not event.any():
+            raise ValueError(f"{NO_EVENT}, and nothing can be learned of them")
 
 
 def times_and_events(y: Tensor | Mapping[str, Tensor]) -> Tensor:

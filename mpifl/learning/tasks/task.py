@@ -147,6 +147,10 @@ class Task(BaseModel, ABC):
             wanted = f"[{examples}, {width}]"
             raise ValueError(f"it answers {examples} examples with shape {list(outputs.shape)}, not {wanted}")
 
+    def of_all_silos(self) -> Task:
+        """Return the task for sums over all silos' targets: those of one silo may be all alike."""
+        return self
+
     def counting_answers(self) -> Task:
         """Return the task with counts of answers beside its metrics, where it knows such; else itself."""
         return self

@@ -7,7 +7,7 @@ from mpifl.learning.tasks.classification import Classification
 from mpifl.learning.tasks.language import Language
 from mpifl.learning.tasks.multilabel import Multilabel
 from mpifl.learning.tasks.named import PackageTask
-from mpifl.learning.tasks.regression import Regression
+from mpifl.learning.tasks.regression import Counts, Regression
 from mpifl.learning.tasks.segmentation import Segmentation
 from mpifl.learning.tasks.survival import Survival
 from mpifl.learning.tasks.task import Task
@@ -17,6 +17,7 @@ _OWN: list[type[PackageTask]] = [
     Binary,
     Multilabel,
     Regression,
+    Counts,
     Segmentation,
     Language,
     Survival,

@@ -14,8 +14,8 @@ from .curves import (
     lying as lying,
 )
 from .fit_table import (
-    FIT_HEADS as FIT_HEADS,
     coefficients as coefficients,
+    fit_heads as fit_heads,
     fit_of as fit_of,
     fit_rows as fit_rows,
     said_of_fit as said_of_fit,

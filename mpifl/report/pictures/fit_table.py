@@ -8,6 +8,7 @@ from typing import Any
 from mpifl.common.pages import Figure, Said, Table
 
 FIT_HEADS = ("column", "estimate", "error", "statistic", "p", "95 %: low", "high")
+OF_SILOS = ("fixed effect", "Q", "p of Q", "I²")
 SETTLED = 1e-8
 """The decrement of Newton's method below which a fit's digits stand."""
 
@@ -17,9 +18,15 @@ def fit_of(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return next((one for one in reversed(records) if "coefficients" in one), {})
 
 
+def fit_heads(fit: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the heads of a fit's table: those of each fit, and of what silos' own fits tell."""
+    return FIT_HEADS + (OF_SILOS if "own_fits" in fit else ())
+
+
 def fit_rows(fit: Mapping[str, Any]) -> list[list[str]]:
-    """Return a row below FIT_HEADS for each column; what is left out has a word, and empty cells."""
-    return [[row["name"], *_cells(row)] for row in fit["coefficients"]]
+    """Return a row below `fit_heads` for each column; what is left out has a word, and empty cells."""
+    rows = fit["coefficients"]
+    return [[row["name"], *_cells(row), *(_parted(row) if "own_fits" in fit else [])] for row in rows]
 
 
 def said_of_fit(fit: Mapping[str, Any], doubt: str) -> list[str]:
@@ -39,6 +46,11 @@ def said_of_fit(fit: Mapping[str, Any], doubt: str) -> list[str]:
     told = f"log-likelihood {fit['log_likelihood']:.4f}, AIC {fit['aic']:.2f}"
     events = f", {fit['events']} events" if "events" in fit else ""
     said.append(f"{fit['rows']} rows{events}, {told}, after {fit['round']} rounds")
+    said += [_said_of_silos(fit["own_fits"])] if "own_fits" in fit else []
+    if "offset" in fit:
+        said.append(f"offset: {fit['offset']}, with a coefficient of 1")
+    if "row_weights" in fit:
+        said.append(f"rows count by their {fit['row_weights']}")
     if "ridge" in fit:
         said.append(f"ridge = {fit['ridge']:g} draws estimates to 0; p and intervals leave that out")
     return [*said, *([doubt] if doubt else [])]
@@ -56,7 +68,7 @@ def coefficients(records: Sequence[Mapping[str, Any]], doubt: str) -> Figure | N
     if not (fit := fit_of(records)):
         return None
     said = [one for one in (*said_of_fit(fit, doubt), unsettled(fit)) if one]
-    return Figure("Coefficients", "", [*map(Said, said), Table.of(FIT_HEADS, fit_rows(fit))], wide=True)
+    return Figure("Coefficients", "", [*map(Said, said), Table.of(fit_heads(fit), fit_rows(fit))], wide=True)
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -69,3 +81,16 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     p = f"{row['p']:.4f}" if row["p"] >= 1e-4 else f"{row['p']:.1e}"
     low, high = f"{row['low']:.4g}", f"{row['high']:.4g}"
     return [f"{row['estimate']:.5g}", f"{row['error']:.4g}", f"{row['statistic']:.3f}", p, low, high]
+
+
+def _parted(row: Mapping[str, Any]) -> list[str]:
+    """Return how far silos' own coefficients part; empty cells of fewer than two."""
+    if "q" not in row:
+        return [""] * len(OF_SILOS)
+    p = f"{row['q_p']:.4f}" if row["q_p"] >= 1e-4 else f"{row['q_p']:.1e}"
+    return [f"{row['fixed']:.5g}", f"{row['q']:.3f}", p, f"{100 * row['i2']:.0f}%"]
+
+
+def _said_of_silos(own: Mapping[str, Sequence[str]]) -> str:
+    what = f"fixed effect, Cochran's Q and I²: of {len(own['silos'])} silos' own fits"
+    return what + (f"; without a finite fit: {', '.join(own['left_out'])}" if own["left_out"] else "")

@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from mpifl.common import InputError, write_named
-from mpifl.report.pictures import FIT_HEADS, fit_of, fit_rows, said_of_fit, unsettled
+from mpifl.report.pictures import fit_heads, fit_of, fit_rows, said_of_fit, unsettled
 from mpifl.report.runs import fit_doubt, read_run, trained_on, units
 from mpifl.run.folder import read_environment, read_metrics
 
 COLUMNS = (
     *("name", "estimate", "error", "statistic", "p", "low", "high"),
-    *("odds_ratio", "hazard_ratio", "against", "deviation"),
+    *("odds_ratio", "hazard_ratio", "rate_ratio", "against", "deviation"),
+    *("fixed", "fixed_error", "q", "q_p", "i2"),
 )
 SPARED = (("95 %: low", "high"), ("statistic",), ("error",))
 """What a narrow terminal is spared, the first first: it follows from what stays."""
@@ -37,7 +38,8 @@ def show_coefficients(run: Path, to: Path | None = None, latex: Path | None = No
     rows = fit_rows(fit)
     said = said_of_fit(fit, fit_doubt(trained_on(read_run(run), read_environment(run))))
     console = Console()
-    spared = _show(rows, console)
+    heads = fit_heads(fit)
+    spared = _show(heads, rows, console)
     for line in said:
         console.print(line)
     if spared:
@@ -53,21 +55,21 @@ def show_coefficients(run: Path, to: Path | None = None, latex: Path | None = No
         writer.writerows(fit["coefficients"])
         write_named("--csv", to, text.getvalue())
     if latex is not None:
-        write_named("--latex", latex, units.as_latex(FIT_HEADS, rows, said))
+        write_named("--latex", latex, units.as_latex(heads, rows, said))
 
 
-def _show(rows: Sequence[Sequence[str]], console: Console) -> list[str]:
+def _show(heads: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> list[str]:
     """Print the table with whole figures and names; return the heads for which there is no room."""
-    wide = {head: max(map(len, (head, *(row[nth] for row in rows)))) for nth, head in enumerate(FIT_HEADS)}
+    wide = {head: max(map(len, (head, *(row[nth] for row in rows)))) for nth, head in enumerate(heads)}
     spared: list[str] = []
-    for heads in SPARED:
+    for some in SPARED:
         if sum(width + BETWEEN for head, width in wide.items() if head not in spared) <= console.width:
             break
-        spared += heads
+        spared += some
     shown = Table(box=box.SIMPLE_HEAD)
-    kept = [nth for nth, head in enumerate(FIT_HEADS) if head not in spared]
+    kept = [nth for nth, head in enumerate(heads) if head not in spared]
     for nth in kept:
-        shown.add_column(FIT_HEADS[nth], justify="right" if nth else "left", no_wrap=nth > 0, overflow="fold")
+        shown.add_column(heads[nth], justify="right" if nth else "left", no_wrap=nth > 0, overflow="fold")
     for row in rows:
         shown.add_row(*(row[nth] for nth in kept))
     console.print(shown)

@@ -4,24 +4,22 @@ from . import (
 from .analysis_wing import (
     wing as wing,
 )
-from .coefficients import (
-    LEVEL as LEVEL,
-)
-from .families import (
-    OutcomeModel as OutcomeModel,
-    ProportionalHazards as ProportionalHazards,
-    wide_exp as wide_exp,
-)
 from .federation_columns import (
     OWN_SPLITS as OWN_SPLITS,
     ROUNDED as ROUNDED,
+    levels_of as levels_of,
+    told_of as told_of,
 )
-from .newton import (
+from .regression import (
+    LEVEL as LEVEL,
     Newton as Newton,
-)
-from .score_sums import (
+    NewtonFit as NewtonFit,
+    OutcomeModel as OutcomeModel,
+    ProportionalHazards as ProportionalHazards,
     RowSums as RowSums,
     predictor as predictor,
+    reach_of as reach_of,
+    wide_exp as wide_exp,
 )
 from .survival import (
     Cox as Cox,
@@ -32,6 +30,7 @@ from .tableone import (
 )
 from .whole_sums import (
     ReleasedTable as ReleasedTable,
+    WholeSums as WholeSums,
     in_room as in_room,
     kind_of as kind_of,
 )

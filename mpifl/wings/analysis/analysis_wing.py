@@ -12,14 +12,12 @@ from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.report.runs import fit_doubt
 from mpifl.training import Wing
-from mpifl.wings.analysis.newton import Newton
+from mpifl.wings.analysis.regression import SETTLED, NewtonFit
 from mpifl.wings.analysis.site_terms import check_terms
 from mpifl.wings.analysis.survival import Cox
 from mpifl.wings.analysis.whole_sums import ReleasedTable, WholeSums
 from mpifl.wire import Transport
 
-SETTLED = 1e-8
-"""Newton's decrement, twice the log-likelihood that the last step may gain, below which digits stand."""
 UNSETTLED = (
     "the coefficients have not settled: the last step's decrement is {:.2g}; use more rounds. "
     "A column that separates the outcomes never settles: leave it out, or use [algorithm] ridge"
@@ -39,18 +37,16 @@ class AnalysisWing(Wing):
             InputError: they do not, or a table is asked for that cannot be made.
         """
         job, cohort = self._job, self._job.cohort
-        self._doubt = fit_doubt(spec) if isinstance(algorithm, Newton) else ""
+        self._doubt = fit_doubt(spec) if isinstance(algorithm, NewtonFit) else ""
         what = f"{job.algorithm['name']} takes exact sums over all silos"
         if cohort.fraction != 1.0:
             raise InputError(f"[cohort] fraction = {cohort.fraction:g}: {what}; leave it out")
         if job.compression.upload != "none":
             raise InputError(f"[compression] upload = '{job.compression.upload}': {what}; leave it out")
-        if not isinstance(algorithm, ReleasedTable):
-            return
-        if job.rounds != 1:
+        if isinstance(algorithm, ReleasedTable) and job.rounds != 1:
             what = f"{job.algorithm['name']} makes its table in one round; use rounds = 1"
             raise InputError(f"rounds = {job.rounds}: {what}")
-        if algorithm.by_silo and job.security is not None:
+        if getattr(algorithm, "by_silo", False) and job.security is not None:
             what = "[security] shows no figures of single silos; leave one of them out"
             raise InputError(f"[algorithm] by_silo = true: {what}")
 
@@ -67,8 +63,8 @@ class AnalysisWing(Wing):
             return context
         if isinstance(of, ReleasedTable):
             check_terms(of.least, extremes=of.tells_extremes, by_silo=of.by_silo)
-        if isinstance(of, Cox):
-            check_terms(times=of.strata == "none")
+        if isinstance(of, NewtonFit):
+            check_terms(by_silo=of.by_silo, times=isinstance(of, Cox) and of.strata == "none")
         return context
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
@@ -85,7 +81,7 @@ class AnalysisWing(Wing):
         assert isinstance(of, WholeSums)
         told = of.told(server)
         ended = told and server.round == self._job.rounds
-        if ended and isinstance(of, Newton) and server.state["decrement"] > SETTLED:
+        if ended and isinstance(of, NewtonFit) and server.state["decrement"] > SETTLED:
             self._note(UNSETTLED.format(server.state["decrement"]))
         return told
 

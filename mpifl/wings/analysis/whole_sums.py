@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mpifl.algorithms import Algorithm, Cohort, Server
 from mpifl.common import RoundLost
+from mpifl.data.shards import AnySpec
 from mpifl.learning.tasks import Task
 from mpifl.silo import Score
 from mpifl.wire import Mean, Scalar, Update
@@ -32,6 +33,14 @@ class WholeSums(Algorithm):
     not_private = "sends sums over all examples; use fedavg"
     not_noised = "sends sums over all examples, not a change of the model; use fedavg"
     not_clocked = "takes no steps over batches, and speeds are of such; use fedavg"
+
+    by_silo: bool = False
+    """Tell each silo's figures, too."""
+
+    def for_federation(self, spec: AnySpec) -> Algorithm:
+        """Return the algorithm with a task whose targets may be all alike at a silo."""
+        found = super().for_federation(spec)
+        return found.model_copy(update={"task": found.task.of_all_silos()})
 
     def work(self, name: str) -> Callable[..., Update]:
         """Return a client method. One that adds up gets its message on the host, where sums are made."""
@@ -75,8 +84,6 @@ class ReleasedTable(WholeSums):
 
     least: PositiveInt = 5
     """The least number of rows that a count in the table is of; smaller ones are withheld."""
-    by_silo: bool = False
-    """Tell each silo's figures, too."""
 
     @property
     def tells_extremes(self) -> bool:

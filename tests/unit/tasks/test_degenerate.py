@@ -106,6 +106,13 @@ OF_VALUES = {
     "one": ([[1.0, 2.0]], [[1.5, 2.0]]),
     "nobody": ([], []),
 }
+OF_COUNTS = {
+    "no counts": ([[0.0, 1.0], [0.5, 2.0]], [[0.0, 0.0], [0.0, 0.0]]),
+    "constant answers": ([[2.0, 2.0], [2.0, 2.0]], [[1.0, 7.0], [3.0, 9.0]]),
+    "all right": ([[0.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]),
+    "one": ([[1.0, 2.0]], [[1.0, 2.0]]),
+    "nobody": ([], []),
+}
 OF_RISKS = {
     "no events": ([1.0, 2.0, 3.0], [[3.0, 0.0], [2.0, 0.0], [1.0, 0.0]]),
     "equal risks": ([1.0, 1.0, 1.0], [[3.0, 1.0], [2.0, 1.0], [1.0, 0.0]]),
@@ -119,6 +126,7 @@ CASES = {
     "binary": (yes_or_no, OF_YES),
     "multilabel": (labels, OF_LABELS),
     "regression": (values, OF_VALUES),
+    "counts": (values, OF_COUNTS),
     "segmentation": (voxels, OF_CLASSES),
     "language": (voxels, OF_CLASSES),
     "survival": (risks, OF_RISKS),
@@ -224,6 +232,7 @@ FORMULAS = {
     "binary": of_yes,
     "multilabel": of_labels,
     "regression": of_values,
+    "counts": of_values,
     "segmentation": of_classes,
     "language": of_classes,
     "survival": of_risks,
@@ -240,7 +249,9 @@ def expected(kind, name, outputs, y):
         p = torch.from_numpy(p).softmax(1).numpy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return FORMULAS[kind](name, p, targets if kind in ("regression", "survival") else targets.astype(int))
+        return FORMULAS[kind](
+            name, p, targets if kind in ("regression", "counts", "survival") else targets.astype(int)
+        )
 
 
 def metric_of(kind, name, outputs, y):

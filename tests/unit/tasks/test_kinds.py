@@ -117,6 +117,7 @@ WRONG = [
     ("multilabel", federation(None, (3,), "float32"), "float32 values of shape [3]", "regression"),
     ("multilabel", federation(None, (), "bool"), "bool values of shape []", "binary"),
     ("regression", federation(3, (5, 5)), "class numbers of shape [5, 5], of 3 classes", "segmentation"),
+    ("counts", federation(3), "class numbers, of 3 classes", "classification"),
     ("segmentation", federation(3, ()), "class numbers of shape [], of 3 classes", "classification"),
     ("language", federation(None, (3,), "float32"), "float32 values of shape [3]", "regression"),
     ("survival", federation(None, (3,), "float32"), "float32 values of shape [3]", "regression"),
@@ -191,6 +192,7 @@ WIDTHS = {
     "binary": 1,
     "multilabel": 3,
     "regression": 2,
+    "counts": 2,
     "segmentation": 4,
     "language": 4,
     "survival": 1,
@@ -235,6 +237,8 @@ def test_predictions_are_shares_or_values(kind):
     found = task.predict(outputs)
     if kind in ("regression", "survival"):
         assert torch.equal(found, outputs)
+    elif kind == "counts":
+        assert torch.equal(found, outputs.exp())
     elif kind in ("binary", "multilabel"):
         assert torch.equal(found, outputs.sigmoid())
     else:

@@ -46,6 +46,7 @@ FEDERATIONS = {
     "binary": federation(2),
     "multilabel": federation(None, (3,), "uint8", labels=()),
     "regression": federation(None, (2,), "float32", labels=()),
+    "counts": federation(None, (2,), "float32", labels=()),
     "segmentation": federation(CLASSES, (5, 2), labels=((1,) * CLASSES,)),
     "language": federation(CLASSES, (7,), labels=((1,) * CLASSES,)),
     "survival": federation(None, (2,), "float32", labels=()),
@@ -69,6 +70,9 @@ def drawn(kind, n=N):
         events = (torch.rand(n, generator=stream(7)) < 0.6).float()
         risk = (torch.randn(n, generator=noise) * 8 - times).div(4).round()
         return risk[:, None], torch.stack([times, events], 1)
+    if kind == "counts":
+        eta = torch.randn(n, 2, generator=stream(6))
+        return eta, torch.poisson(eta.exp(), generator=noise)
     y = 50 + torch.randn(n, 2, generator=stream(6))
     return y + 0.3 * torch.randn(n, 2, generator=noise), y
 

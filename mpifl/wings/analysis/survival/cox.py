@@ -13,24 +13,25 @@ from torch import Tensor, nn
 from mpifl.algorithms import Cohort, Server
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
-from mpifl.learning.tasks import times_and_events
+from mpifl.learning.tasks import NO_EVENT, times_and_events
 from mpifl.silo import Silo
 from mpifl.wings.analysis import (
-    Newton,
+    NewtonFit,
     OutcomeModel,
     ProportionalHazards,
     RowSums,
     exact_products as exact,
     predictor,
+    reach_of,
     wide_exp,
 )
 from mpifl.wings.analysis.survival.partial_likelihood import partial_sums
-from mpifl.wings.analysis.survival.pooled_risks import PooledRisks, reach_of
+from mpifl.wings.analysis.survival.pooled_risks import PooledRisks
 from mpifl.wings.analysis.survival.time_grid import CELLS, TimeGrid, pairs_of
 from mpifl.wire import Update, summed
 
 
-class Cox(Newton):
+class Cox(NewtonFit):
     """Cox's proportional hazards model (Cox 1972) by Newton's method.
 
     With silos as strata, each has a baseline hazard of its own, and sends the partial likelihood of its rows,
@@ -40,7 +41,6 @@ class Cox(Newton):
     """
 
     tasks = ("survival",)
-    elsewhere = ""
 
     strata: Literal["silo", "none"] = "silo"
     """Whether each silo has a baseline hazard of its own, or all have one."""
@@ -96,24 +96,46 @@ class Cox(Newton):
         """Ask for the sums over all silos' events at the coefficients of a state."""
         beta, tops, centre = (state[key] for key in ("beta", "tops", "centre"))
         if self.strata == "none":
+            _check_events(float(state["deaths"].sum()))
             return self._pooled(cohort, state["deaths"], beta, tops, centre)
         mean, p = cohort.mean(self.add_up, beta=beta, tops=tops, centre=centre), len(beta)
         words, two = self.of_all(cohort, mean, "products"), tops.new_full((1,), 2.0)
         values = exact.unpacked(words, two, self._bounds(beta, tops))[0]
         information, (likelihood, rows, events) = values[: p * p].reshape(p, p), values[-3:].tolist()
         information = (information + information.T) / 2
-        return RowSums(information, values[p * p : -3], 0.0, likelihood, round(rows), round(events))
+        score = values[p * p : -3]
+        _check_events(events)
+        return RowSums(information, score, 0.0, likelihood, round(rows), round(events))
 
     def add_up(self, silo: Silo, beta: Tensor, tops: Tensor, centre: Tensor) -> Update:
-        """Send the sums over the silo's events at the coefficients beta, shape [p]; see `ScoreSums` for
-        tops."""
-        x, pairs = map(torch.cat, zip(*self._rows_of(silo, centre), strict=True))
-        sums = partial_sums(x, pairs, beta, self.ties == "efron")
-        counts = pairs.new_tensor([sums.likelihood, len(pairs), float(pairs[:, 1].sum())])
+        """Send the sums over the silo's events at the coefficients beta, shape [p].
+
+        Args:
+            tops: Powers of two above the magnitudes of columns and times, shape [p + 1].
+            centre: What the columns are less, shape [p].
+        """
+        sums = self._partial_sums(silo, beta, centre)
+        counts = beta.new_tensor([sums.likelihood, sums.rows, sums.events])
         values = torch.cat([sums.information.reshape(-1), sums.score, counts])[None]
         two, one = tops.new_full((1,), 2.0), tops.new_ones(1, 1)
         words = exact.packed(exact.products(one, values, two, self._bounds(beta, tops)))
         return silo.update(products=summed(words))
+
+    def own_sums(self, silo: Silo, beta: Tensor, tops: Tensor, centre: Tensor) -> RowSums:
+        """Return the sums over a silo's events alone."""
+        sums = self._partial_sums(silo, beta, centre)
+        _check_events(sums.events)
+        return sums
+
+    def own_start(self, silo: Silo) -> float:
+        """Return 0: the model has no intercept."""
+        return 0.0
+
+    def _partial_sums(self, silo: Silo, beta: Tensor, centre: Tensor) -> RowSums:
+        x, pairs = map(torch.cat, zip(*self._rows_of(silo, centre), strict=True))
+        sums = partial_sums(x, pairs, beta, self.ties == "efron")
+        events = int(pairs[:, 1].sum())
+        return RowSums(sums.information, sums.score, 0.0, sums.likelihood, len(pairs), events)
 
     def count_deaths(self, silo: Silo, step: float) -> Update:
         """Send how many events each cell of time has."""
@@ -189,13 +211,19 @@ class Cox(Newton):
             columns = x.double().flatten(1)
             yield torch.cat([columns.new_ones(len(columns), 1), columns], 1) - centre, pairs
 
-    def _step(self, sums: RowSums, beta: Tensor, kept: Tensor, centre: Tensor) -> dict[str, Any]:
-        """Return the entries of the server's state after the step, and the number of events."""
-        return super()._step(sums, beta, kept, centre) | {"events": sums.events}
-
     def _bounds(self, beta: Tensor, tops: Tensor) -> Tensor:
         """Return powers of two above all that a silo may send, in its order. Two rows lie apart by 2 tops."""
         wide, n = 2 * tops[:-1], float(self._rows + 1)
         eta = float((beta.abs() * wide).sum())
         counts = wide.new_tensor([n * (math.log(n) + 2 * eta + 1), n, n])
         return exact.powers_above(torch.cat([n * torch.outer(wide, wide).reshape(-1), 2 * n * wide, counts]))
+
+
+def _check_events(events: float) -> None:
+    """Check that there is an event.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not events:
+        raise InputError(f"{NO_EVENT}, so no coefficient is finite; take rows that have their event")

@@ -85,10 +85,12 @@ def partial_sums(x: Tensor, pairs: Tensor, beta: Tensor, efron: bool) -> Partial
 
     Args:
         x: The columns, float64 of shape [n, p].
-        pairs: Times and events, shape [n, 2]; one event at least.
+        pairs: Times and events, shape [n, 2]; without an event all sums are 0.
         beta: The coefficients, shape [p].
         efron: Whether ties are by Efron, else by Breslow.
     """
+    if not pairs[:, 1].any():
+        return PartialSums(x.new_zeros(x.shape[1], x.shape[1]), x.new_zeros(x.shape[1]), 0.0)
     x = x - x[0]  # a column that is the same everywhere is 0 to the last digit
     x = x - x.mean(0)
     time, event = pairs[:, 0].contiguous(), pairs[:, 1] > 0

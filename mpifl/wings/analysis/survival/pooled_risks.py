@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError
 from mpifl.wings.analysis import exact_products as exact, predictor, wide_exp
 from mpifl.wings.analysis.survival.partial_likelihood import RiskSets
 from mpifl.wings.analysis.survival.time_grid import TimeGrid
@@ -121,15 +120,3 @@ class PooledRisks:
 
     def _weight_top(self, hazard: Tensor) -> Tensor:
         return self.reach * exact.power_above(float(hazard.max()))
-
-
-def reach_of(exponents: Tensor) -> Tensor:
-    """Return a power of two above all risks, shape [1], from the counts of their exponents.
-
-    Raises:
-        InputError: a risk is too large for a number.
-    """
-    if exponents[-1] > 0:
-        what = "a row's risk has become too large for a number: a column separates those with an event"
-        raise InputError(f"{what}; leave it out, or use [algorithm] ridge or damping")
-    return exact.tops_of(exponents)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError
-from mpifl.wings.analysis.families import OutcomeModel
+from mpifl.wings.analysis.regression.families import OutcomeModel
 
 LARGEST = 700.0
 """The largest exponent of a float."""
@@ -33,6 +33,7 @@ class Fit:
         family: The model of the outcome.
         dispersion: The variance of the residuals; 1 where the family fixes it.
         against: For each column of a level, the column of the level that it is compared with.
+        given: The columns whose coefficients are not fitted.
     """
 
     names: Sequence[str]
@@ -43,40 +44,42 @@ class Fit:
     family: OutcomeModel
     dispersion: float
     against: Mapping[int, int] = field(default_factory=dict)
+    given: Collection[int] = ()
 
     @property
     def parameters(self) -> int:
         """How many coefficients were fitted."""
         return int(self.errors.isfinite().sum())
 
-    def table(self) -> list[dict[str, Any]]:
-        """Return a row for each column: name, estimate, standard error, statistic, p and 95 % interval. A
-        level also has the column that it is compared with, which is left out.
+    def table(self, beside: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return a row for each fitted column: name, estimate, standard error, statistic, p and 95 %
+        interval. A level also has the column that it is compared with, which is left out.
 
         The statistic is z, or Student's t with `rows - parameters` degrees of freedom where the dispersion is
         estimated.
+
+        Args:
+            beside: What else is told of a column.
         """
         from scipy import stats
 
         free = self.rows - self.parameters
         of = stats.norm() if self.family.fixed_dispersion else stats.t(free)
-        wide = float(of.ppf((1 + LEVEL) / 2))
-        found, row = [], dict[str, Any]()
-        rows = [*enumerate(zip(self.names, self.estimates.tolist(), self.errors.tolist(), strict=True))]
-        for nth, (name, estimate, error) in rows[not self.family.intercept :]:
-            if not math.isfinite(error):
-                row = {"name": name, "left_out": True}
-                found.append(row | ({"reference": True} if nth in self.against.values() else {}))
-                continue
-            statistic = estimate / error if error else math.inf
-            row = {"name": name, "estimate": estimate, "error": error, "statistic": statistic}
-            row |= {"p": 2 * float(of.sf(abs(statistic)))}
-            if self.family.ratio:
-                row[self.family.ratio] = math.exp(min(estimate, LARGEST))
-            row |= {"low": estimate - wide * error, "high": estimate + wide * error}
-            compared = {"against": self.names[self.against[nth]]} if nth in self.against else {}
-            found.append(row | compared)
-        return found
+        told = (nth for nth in range(not self.family.intercept, len(self.names)) if nth not in self.given)
+        return [{"name": self.names[nth], **self._row(nth, of), **beside.get(nth, {})} for nth in told]
+
+    def _row(self, nth: int, of: Any) -> dict[str, Any]:
+        """Return what is told of a column, by the distribution of its statistic."""
+        estimate, error = float(self.estimates[nth]), float(self.errors[nth])
+        if not math.isfinite(error):
+            return {"left_out": True, **({"reference": True} if nth in self.against.values() else {})}
+        statistic, wide = estimate / error if error else math.inf, float(of.ppf((1 + LEVEL) / 2))
+        row = {"estimate": estimate, "error": error, "statistic": statistic}
+        row["p"] = 2 * float(of.sf(abs(statistic)))
+        if self.family.ratio:
+            row[self.family.ratio] = math.exp(min(estimate, LARGEST))
+        row |= {"low": estimate - wide * error, "high": estimate + wide * error}
+        return row | ({"against": self.names[self.against[nth]]} if nth in self.against else {})
 
     def figures(self) -> dict[str, float]:
         """Return log-likelihood and Akaike's criterion, as a round's figures."""
@@ -142,9 +145,13 @@ def inverted(information: Tensor, kept: Tensor, names: Sequence[str]) -> Tensor:
     scale = part.diag().clamp(min=torch.finfo(torch.float64).tiny).rsqrt()
     root, failed = torch.linalg.cholesky_ex(part * torch.outer(scale, scale))
     if int(failed):
-        name = names[int(places[int(failed) - 1])]
-        what = f"column '{name}': its coefficient has no finite estimate, since it separates the outcomes"
-        raise InputError(f"{what}; leave the column out, or use [algorithm] ridge")
+        raise InputError(separating(names[int(places[int(failed) - 1])]))
     found = torch.zeros_like(information)
     found[places[:, None], places] = torch.cholesky_inverse(root) * torch.outer(scale, scale)
     return found
+
+
+def separating(name: str) -> str:
+    """Return the line on a column whose coefficient grows without end."""
+    what = f"column '{name}': its coefficient has no finite estimate, since it separates the outcomes"
+    return f"{what}; leave the column out, or use [algorithm] ridge"
