@@ -5,89 +5,61 @@ import importlib.util
 from collections.abc import Iterator, Mapping
 
 from mpifl.algorithms.algorithm import Algorithm
-from mpifl.algorithms.apfl import APFL
-from mpifl.algorithms.cohort_protocol import Cohort
-from mpifl.algorithms.ditto import Ditto
-from mpifl.algorithms.fedasync import FedAsync
-from mpifl.algorithms.fedavg import FedAvg
-from mpifl.algorithms.fedbuff import FedBuff
-from mpifl.algorithms.fedcompass import FedCompass
-from mpifl.algorithms.feddf import FedDF
-from mpifl.algorithms.feddyn import FedDyn
-from mpifl.algorithms.fedexp import FedExP
-from mpifl.algorithms.fednova import FedNova
-from mpifl.algorithms.fedper import FedBN, FedPer
-from mpifl.algorithms.fedprox import FedProx
-from mpifl.algorithms.fedrep import FedRep
-from mpifl.algorithms.fedsam import FedSAM
-from mpifl.algorithms.fedsgd import FedSGD
-from mpifl.algorithms.finetune import FineTune
-from mpifl.algorithms.fsvrg import FSVRG
-from mpifl.algorithms.ifca import IFCA, IFCASGD
-from mpifl.algorithms.moon import Moon
-from mpifl.algorithms.pfedme import PFedMe
-from mpifl.algorithms.qffl import QFedAvg, QFedSGD
-from mpifl.algorithms.scaffold import Scaffold
 
-_OF_WINGS = {
-    "splitnn": ("mpifl.wings.split", "SplitNN"),
-    "newton": ("mpifl.wings.analysis", "Newton"),
-    "cox": ("mpifl.wings.analysis", "Cox"),
-    "kaplanmeier": ("mpifl.wings.analysis", "KaplanMeier"),
-    "tableone": ("mpifl.wings.analysis", "TableOne"),
+_CLASSES = {
+    "fedsgd": "mpifl.algorithms.fedsgd.FedSGD",
+    "fedavg": "mpifl.algorithms.fedavg.FedAvg",
+    "fedprox": "mpifl.algorithms.fedprox.FedProx",
+    "fedexp": "mpifl.algorithms.fedexp.FedExP",
+    "fedsam": "mpifl.algorithms.fedsam.FedSAM",
+    "fednova": "mpifl.algorithms.fednova.FedNova",
+    "scaffold": "mpifl.algorithms.scaffold.Scaffold",
+    "feddyn": "mpifl.algorithms.feddyn.FedDyn",
+    "fsvrg": "mpifl.algorithms.fsvrg.FSVRG",
+    "qfedavg": "mpifl.algorithms.qffl.QFedAvg",
+    "qfedsgd": "mpifl.algorithms.qffl.QFedSGD",
+    "fedper": "mpifl.algorithms.fedper.FedPer",
+    "fedbn": "mpifl.algorithms.fedper.FedBN",
+    "fedrep": "mpifl.algorithms.fedrep.FedRep",
+    "finetune": "mpifl.algorithms.finetune.FineTune",
+    "ditto": "mpifl.algorithms.ditto.Ditto",
+    "pfedme": "mpifl.algorithms.pfedme.PFedMe",
+    "apfl": "mpifl.algorithms.apfl.APFL",
+    "ifca": "mpifl.algorithms.ifca.IFCA",
+    "ifcasgd": "mpifl.algorithms.ifca.IFCASGD",
+    "moon": "mpifl.algorithms.moon.Moon",
+    "feddf": "mpifl.algorithms.feddf.FedDF",
+    "fedasync": "mpifl.algorithms.fedasync.FedAsync",
+    "fedbuff": "mpifl.algorithms.fedbuff.FedBuff",
+    "fedcompass": "mpifl.algorithms.fedcompass.FedCompass",
+    "splitnn": "mpifl.wings.split.SplitNN",
+    "newton": "mpifl.wings.analysis.Newton",
+    "cox": "mpifl.wings.analysis.Cox",
+    "kaplanmeier": "mpifl.wings.analysis.KaplanMeier",
+    "tableone": "mpifl.wings.analysis.TableOne",
 }
-"""The wings that have an algorithm: module and class."""
+"""The class of each algorithm. A class of a folder that is not here is no algorithm."""
 
 
 class _Algorithms(Mapping[str, type[Algorithm]]):
-    """The core's algorithms, and those of installed wings, which are imported on first use."""
-
-    def __init__(self, core: Mapping[str, type[Algorithm]]) -> None:
-        self._core = core
+    """The algorithms that are installed; a class is imported on first use."""
 
     def __getitem__(self, name: str) -> type[Algorithm]:
-        if name not in _OF_WINGS or name not in [*self]:
-            return self._core[name]
-        module, kind = _OF_WINGS[name]
+        module, _, kind = _CLASSES[name].rpartition(".")
+        if not importlib.util.find_spec(module):
+            raise KeyError(name)
         found: type[Algorithm] = getattr(importlib.import_module(module), kind)
         return found
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._core
-        yield from (name for name, (module, _) in _OF_WINGS.items() if importlib.util.find_spec(module))
+        modules = ((name, path.rpartition(".")[0]) for name, path in _CLASSES.items())
+        yield from (name for name, module in modules if importlib.util.find_spec(module))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-_CORE: dict[str, type[Algorithm]] = {
-    "fedsgd": FedSGD,
-    "fedavg": FedAvg,
-    "fedprox": FedProx,
-    "fedexp": FedExP,
-    "fedsam": FedSAM,
-    "fednova": FedNova,
-    "scaffold": Scaffold,
-    "feddyn": FedDyn,
-    "fsvrg": FSVRG,
-    "qfedavg": QFedAvg,
-    "qfedsgd": QFedSGD,
-    "fedper": FedPer,
-    "fedbn": FedBN,
-    "fedrep": FedRep,
-    "finetune": FineTune,
-    "ditto": Ditto,
-    "pfedme": PFedMe,
-    "apfl": APFL,
-    "ifca": IFCA,
-    "ifcasgd": IFCASGD,
-    "moon": Moon,
-    "feddf": FedDF,
-    "fedasync": FedAsync,
-    "fedbuff": FedBuff,
-    "fedcompass": FedCompass,
-}
-ALGORITHMS: Mapping[str, type[Algorithm]] = _Algorithms(_CORE)
+ALGORITHMS: Mapping[str, type[Algorithm]] = _Algorithms()
 
 ELSEWHERE: dict[str, str] = {
     **{
@@ -101,5 +73,3 @@ ELSEWHERE: dict[str, str] = {
 }
 """Names that other software gives to algorithms, with hints. Most are server optimizers here (Reddi et al.
 2021; Hsu et al. 2019). q-FFL is the objective of q-FedAvg (Li et al. 2020)."""
-
-__all__ = ["ALGORITHMS", "ELSEWHERE", "Algorithm", "Cohort", "FedAvg"]

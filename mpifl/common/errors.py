@@ -93,12 +93,7 @@ class StartLost(Exception):
 
 def ranks_named(ranks: Sequence[int]) -> str:
     """Return `rank 3` or `ranks 1, 3`."""
-    return named("rank", ranks)
-
-
-def named(what: str, numbers: Sequence[int]) -> str:
-    """Return `silo 3` or `silos 1, 3`."""
-    return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 @contextlib.contextmanager

@@ -56,7 +56,6 @@ from .pipeline import (
 from .point_to_point import (
     EAGER as EAGER,
     MOST_STALE as MOST_STALE,
-    PIECE as PIECE,
     RECORD_LIMIT as RECORD_LIMIT,
 )
 from .requests import (

@@ -9,7 +9,6 @@ from .inventory import (
     KINDS as KINDS,
     Item as Item,
     Kind as Kind,
-    options_of as options_of,
     summary as summary,
 )
 from .job_schema import (

@@ -2,7 +2,6 @@ from .asked_plan import (
     asked_by as asked_by,
 )
 from .bill import (
-    BillLine as BillLine,
     bill_of as bill_of,
     show_bill as show_bill,
 )
@@ -14,7 +13,6 @@ from .planned_job import (
     show_plan as show_plan,
 )
 from .played_rounds import (
-    Played as Played,
     play as play,
 )
 from .target_costs import (

@@ -260,7 +260,6 @@ def columns(
     what: str,
     most: float,
     unit: str = "silo",
-    high: int = 110,
     names: Sequence[str] = (),
 ) -> Plot:
     """Draw a number of each of many things as bars side by side; one of `most` has the full height.
@@ -275,7 +274,7 @@ def columns(
     said = f"{what} of every {unit}, {min(values):,} to {max(values):,}"
     levels = [Place(0, f"{round(most):,}"), Place(50, f"{round(most) // 2:,}"), Place(100, "0")]
     return Plot(said, [Mark("area one", path)], (len(values), 100), levels=levels,
-                ticks=across(names) if names else numbered(len(values)), unit=unit, high=high)  # fmt: skip
+                ticks=across(names) if names else numbered(len(values)), unit=unit, high=110)  # fmt: skip
 
 
 Row = tuple[str, Sequence[float], str]

@@ -6,8 +6,6 @@ from .answer_plots import (
 )
 from .curves import (
     AXES as AXES,
-    Curve as Curve,
-    GroupLook as GroupLook,
     curve as curve,
     group_looks as group_looks,
     lie_above as lie_above,

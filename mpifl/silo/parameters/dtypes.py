@@ -16,7 +16,7 @@ _HELD: frozenset[torch.dtype] = frozenset(files._TYPES.values())
 """The dtypes that model files can hold, according to safetensors."""
 
 
-def check_tensors(module: nn.Module, where: str = "[model]") -> None:
+def check_tensors(module: nn.Module) -> None:
     """Check that trained parameters are float32 in their own memory, and that model files can hold the model.
 
     Raises:
@@ -28,32 +28,32 @@ def check_tensors(module: nn.Module, where: str = "[model]") -> None:
             to_do = (
                 "build the model in float32, or freeze it; [local] precision = 'bf16' has passes in bfloat16"
             )
-            raise InputError(f"{where}: {what} is {_name(parameter)}, and float32 is trained; {to_do}")
-        _check(parameter, what, where, written=parameter.requires_grad)
+            raise InputError(f"[model]: {what} is {_name(parameter)}, and float32 is trained; {to_do}")
+        _check(parameter, what, written=parameter.requires_grad)
     kept = module.state_dict(keep_vars=True)
     for name, buffer in module.named_buffers():
-        _check(buffer, f"the buffer '{name}'", where, kept=name in kept)
+        _check(buffer, f"the buffer '{name}'", kept=name in kept)
     for name, value in kept.items():
         if not isinstance(value, Tensor):
             what = f"has '{name}', of type {type(value).__name__}, which model files do not hold"
-            raise InputError(f"{where}: its state {what}; make it a buffer, or an attribute")
+            raise InputError(f"[model]: its state {what}; make it a buffer, or an attribute")
     for one, other in in_one_place(module):
         to_do = "tie them as one (a.weight = b.weight), or use a copy of its own (.clone())"
-        raise InputError(f"{where}: {one} and {other} are two tensors that lie in one place; {to_do}")
+        raise InputError(f"[model]: {one} and {other} are two tensors that lie in one place; {to_do}")
 
 
-def _check(tensor: Tensor, what: str, where: str, *, kept: bool = True, written: bool = True) -> None:
+def _check(tensor: Tensor, what: str, *, kept: bool = True, written: bool = True) -> None:
     if is_lazy(tensor) or tensor.is_meta:
-        raise InputError(f"{where}: {what} has no values yet; give its layer all sizes")
+        raise InputError(f"[model]: {what} has no values yet; give its layer all sizes")
     if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized:
         kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else "sparse"
-        raise InputError(f"{where}: {what} is {kind}; use a plain tensor")
+        raise InputError(f"[model]: {what} is {kind}; use a plain tensor")
     if written and any(n > 1 and not step for n, step in zip(tensor.shape, tensor.stride(), strict=True)):
         spread = "has several numbers in one place (expand), and is written"
-        raise InputError(f"{where}: {what} {spread}; use its .contiguous()")
+        raise InputError(f"[model]: {what} {spread}; use its .contiguous()")
     if kept and tensor.dtype not in _HELD:
         to_do = "use another dtype, or for a buffer persistent=False"
-        raise InputError(f"{where}: {what} is {_name(tensor)}, which model files do not hold; {to_do}")
+        raise InputError(f"[model]: {what} is {_name(tensor)}, which model files do not hold; {to_do}")
 
 
 def _name(tensor: Tensor) -> str:

@@ -205,7 +205,7 @@ def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module
     if is_silo_level(job) and (why := why_no_statistics(algorithm, module)):
         raise InputError(why)
     if job.privacy is not None and not is_silo_level(job):
-        check_layers(module, "[privacy]")
+        check_layers(module)
 
 
 def splits_of(spec: AnySpec) -> set[str]:
@@ -244,12 +244,8 @@ def plan_wings(job: Job, spec: AnySpec, source: str, wings: Sequence[Wing]) -> N
         raise InputError(f"{source}: {error}") from None
 
 
-def check_layers(module: nn.Module, given: str) -> None:
-    """Check that a model treats each example by itself.
-
-    Args:
-        module: The model.
-        given: The key that needs this.
+def check_layers(module: nn.Module) -> None:
+    """Check that a model treats each example by itself, as `[privacy]` needs it.
 
     Raises:
         InputError: a layer learns statistics of batches.
@@ -261,4 +257,4 @@ def check_layers(module: nn.Module, given: str) -> None:
             what = (
                 f"{type(layer).__name__} ('{name}') mixes examples of a batch, and keeps statistics of them"
             )
-            raise InputError(f"{given}: {what}; use GroupNorm")
+            raise InputError(f"[privacy]: {what}; use GroupNorm")

@@ -12,9 +12,6 @@ from mpifl.exchange.worker_side import Worker, WorkerContext
 from mpifl.silo.steps import USUAL, LocalRun, Method, Step, Training, Trains, train
 from mpifl.training import Wing
 from mpifl.wings.fast.chains import ChainStep, by_formulas
-from mpifl.wings.fast.compiled import tell
-from mpifl.wings.fast.stacked_worker import Batching
-from mpifl.wings.fast.traced import Traced
 from mpifl.wire import Transport
 
 
@@ -24,11 +21,15 @@ class Quick(Method):
     def step(self, t: Training) -> Step:
         """Return the step of a training."""
         single = by_formulas(t)
-        if t.settings.compile and not (isinstance(single, ChainStep) and single.is_limited_by_memory):
+        if not t.settings.compile:
+            return single or USUAL.step(t)
+        from mpifl.wings.fast.compiled import tell  # other trainings need neither
+        from mpifl.wings.fast.traced import Traced
+
+        if not (isinstance(single, ChainStep) and single.is_limited_by_memory):
             return Traced(t, lambda t: single or USUAL.step(t))
-        if t.settings.compile:
-            tell(t.model, "memory limits a step of layers as large as this model's")
-        return single or USUAL.step(t)
+        tell(t.model, "memory limits a step of layers as large as this model's")
+        return single
 
 
 QUICK = Quick()
@@ -50,7 +51,11 @@ class Fast(Wing):
 
     def worker(self, kind: type[Worker]) -> type[Worker]:
         """Return the class of worker: if the job asks for it, one whose silos train together."""
-        return Batching if self._job.local.batch_silos else kind
+        if not self._job.local.batch_silos:
+            return kind
+        from mpifl.wings.fast.stacked_worker import Batching  # other trainings do not need it
+
+        return Batching
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:
         """Make the server's own trainings take the fastest steps, too."""

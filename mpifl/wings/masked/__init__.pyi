@@ -9,7 +9,6 @@ from .fixed_plan import (
     Question as Question,
     SumPlan as SumPlan,
     message_of as message_of,
-    part_of as part_of,
 )
 from .fixed_sum import (
     FixedSum as FixedSum,

@@ -19,9 +19,6 @@ from .robust_wing import (
 from .rule_names import (
     RULES as RULES,
 )
-from .server_reference import (
-    reference_of as reference_of,
-)
 from .weight_rules import (
     WEIGHT_RULES as WEIGHT_RULES,
     Matrix as Matrix,

@@ -5,7 +5,6 @@ from . import (
 )
 from .coordinating import (
     over_sites as over_sites,
-    point_to as point_to,
 )
 from .inviting import (
     invite as invite,

@@ -10,9 +10,6 @@ from .activation_codecs import (
 from .column_silo import (
     ColumnSilo as ColumnSilo,
 )
-from .dialogue import (
-    Dialogue as Dialogue,
-)
 from .label_gate import (
     Gate as Gate,
     randomised as randomised,

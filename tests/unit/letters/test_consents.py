@@ -351,7 +351,8 @@ def test_all_that_leaves_has_a_line_before(tmp_path):
     ends = TwoEnds(tmp_path, in_memory=True)
     ends.site._leaves = SentFile(tmp_path, RUN).note
     ends.site.dispatch(0, NoRecord(life=LIFE, of=4, why="no"))
-    sealed = ends.site.dispatch(4, records()["answer"], vectors(), {"round": 3, "work": "train"})
+    sealed = ends.site.seal(4, records()["answer"], vectors())
+    ends.site.put(sealed, {"round": 3, "work": "train"})
     first, second = SentFile(tmp_path, RUN).lines
     assert (first.n, first.kind, first.vectors, first.numbers, first.round) == (0, "no", {}, [], None)
     assert second.vectors == {name: len(vector) for name, vector in vectors().items()}

@@ -304,11 +304,11 @@ def test_a_letter_leaves_only_after_it_is_noted(ends):
             raise InputError("sent.jsonl: cannot be written")
 
     ends.site._leaves = leaves
-    ends.site.dispatch(4, records()["answer"], vectors(), {"round": 3})
+    ends.site.put(ends.site.seal(4, records()["answer"], vectors()), {"round": 3})
     assert noted == [("000004-answer.msg", 1554, 3)]
     ends.site.forget(9)
     with pytest.raises(InputError, match=r"sent\.jsonl"):
-        ends.site.dispatch(5, records()["answer"], vectors(), {"round": 4})
+        ends.site.put(ends.site.seal(5, records()["answer"], vectors()), {"round": 4})
     assert ends.shared["up"] == {}
 
 

@@ -18,5 +18,4 @@ from .site_ranks import (
 )
 from .site_share import (
     SiteShares as SiteShares,
-    window_named as window_named,
 )

@@ -7,7 +7,6 @@ from .consent_file import (
     remove_consent as remove_consent,
 )
 from .consented_job import (
-    OWN_KEYS as OWN_KEYS,
     code_in as code_in,
     federation_digest as federation_digest,
     in_singles as in_singles,
@@ -24,7 +23,6 @@ from .invitation import (
     FILE as FILE,
     HttpsServer as HttpsServer,
     Invitation as Invitation,
-    check_members as check_members,
     invitation_in as invitation_in,
     read_invitation as read_invitation,
     signed_invitation as signed_invitation,
@@ -35,7 +33,6 @@ from .own_code import (
 )
 from .roster import (
     check_roster as check_roster,
-    check_terms as check_terms,
     in_fours as in_fours,
     number_of as number_of,
     roster_of as roster_of,

@@ -1,6 +1,3 @@
-from .https_connection import (
-    HttpsConnection as HttpsConnection,
-)
 from .https_link import (
     HttpsLink as HttpsLink,
     site_link as site_link,

@@ -10,7 +10,6 @@ from .letter_names import (
     FileMark as FileMark,
     LetterFault as LetterFault,
     LetterLink as LetterLink,
-    LetterName as LetterName,
     NotThere as NotThere,
     letter_of as letter_of,
 )

@@ -118,16 +118,10 @@ class Mailbox:
         self._leaves(sealed, about or {})
         self._put_files(sealed.name, sealed.files)
 
-    def dispatch(
-        self,
-        n: int,
-        record: LetterRecord,
-        vectors: Mapping[str, Tensor] | None = None,
-        about: Mapping[str, str | int] | None = None,
-    ) -> Sealed:
+    def dispatch(self, n: int, record: LetterRecord, vectors: Mapping[str, Tensor] | None = None) -> Sealed:
         """Seal a letter and put it on the link; see `seal` and `put`."""
         sealed = self.seal(n, record, vectors)
-        self.put(sealed, about)
+        self.put(sealed)
         return sealed
 
     def put_again(self, n: int, kind: str) -> bool:
