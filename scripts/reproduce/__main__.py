@@ -14,10 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # run the tree that this file stands in, whatever is installed
 
 from mpifl.common.errors import InputError  # noqa: E402
-from scripts.reproduce import byzantine, flamby, mcmahan, niid, opacus, synthetic, vertical  # noqa: E402
+from scripts.reproduce import byzantine, dinh, flamby, mcmahan, niid, opacus, synthetic, vertical  # noqa: E402
 from scripts.reproduce.cells import QUICK_ROUNDS, Cell, Reproduction, Table, use_this_tree  # noqa: E402
 
-PAPERS = (mcmahan, flamby, synthetic, niid, byzantine, opacus, vertical)
+PAPERS = (mcmahan, flamby, synthetic, niid, byzantine, opacus, vertical, dinh)
 TABLES: dict[str, Table] = {name: table for paper in PAPERS for name, table in paper.TABLES.items()}
 
 

@@ -24,6 +24,7 @@ QUICK = {
     "fedprox": "(1, 1), 50 %, FedProx, mu = 1",
     "qfedavg": "q > 0",
     "niid-mnist": "Dir(0.5), SCAFFOLD",
+    "niid-fashion": "#C = 2, FedAvg",
     "niid-adult": "#C = 1, FedNova",
     "niid-cifar10": "#C = 3, FedProx",
     "flamby-heart": "FedYogi",
@@ -35,6 +36,7 @@ QUICK = {
     "vflair-mnist": "split, sum",
     "vflair-adult": "split, linear top",
     "vertibench-letter": "in one place",
+    "pfedme-mnist": "pFedMe, R = 10",
 }
 """A cell of every table."""
 READ = {
@@ -105,7 +107,7 @@ def test_every_cell_of_every_table_is_a_job_of_its_own_and_says_that_it_was_not_
 
 LONG = (
     *("mcmahan-2nn", "mcmahan-shakespeare", "mcmahan-cnn", "mcmahan-cifar10"),
-    *("niid-mnist", "niid-cifar10", "byzantine-mnist", "flamby-heart-private", "fedprox"),
+    *("niid-mnist", "niid-fashion", "niid-cifar10", "byzantine-mnist", "flamby-heart-private", "fedprox"),
     *("vflair-adult", "vertibench-letter"),
 )
 """Tables whose like is among the others, and which take longest."""
@@ -275,6 +277,22 @@ def test_data_that_were_cut_otherwise_are_not_taken_for_the_cells(folder, monkey
             InputError, match=rf"otherwise-seed7: was cut otherwise, by another {key}; remove it"
         ):
             Cut("otherwise", words.replace(old, new, 1), "").make(7, quick=False)
+
+
+@pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="set MPIFL_DATA to a folder that has mnist/")
+def test_silos_of_two_digits_have_the_rows_of_the_authors_curves():
+    from data_prep.sources.mnist import read_mnist
+    from scripts.reproduce.dinh import deal
+
+    data = read_mnist("mnist", None, 7)
+    images, labels, silos, tested = deal(labels_of := np.concatenate([data.y[:], data.test[1][:]]))
+    # the points of the curves are multiples of 1 / 52,470 and 1 / 17,499
+    assert (np.sum(~tested), np.sum(tested)) == (52_470, 17_499)
+    assert len(np.unique(images)) < len(images)
+    wrong = labels != labels_of[images]
+    assert set(np.bincount(silos, wrong)) == {0, 1}
+    for silo in range(20):
+        assert set(labels_of[images[silos == silo]]) == {silo % 10, (silo + 1) % 10}
 
 
 @pytest.mark.skipif(
