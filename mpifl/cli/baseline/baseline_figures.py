@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from mpifl.cli.baseline.planned_runs import BaselinePlan
+from mpifl.cli.baseline.planned_runs import BaselinePlan, remarks_on
 from mpifl.cli.sweep import GridRun
 from mpifl.common import rng
 from mpifl.data.shards import groups_of, open_shard
@@ -25,7 +25,7 @@ from mpifl.report.judging import (
     drawn,
     figures_of_rows,
 )
-from mpifl.report.runs import Difference, chance, rows_left_out
+from mpifl.report.runs import Difference, chance
 from mpifl.run.folder import number, read_metrics
 from mpifl.silo.parameters import FlatModel
 
@@ -34,10 +34,6 @@ EXACT = f"paired: exact McNemar test, and Tango's interval, {WIDENED}"
 BOOTSTRAP = "paired bootstrap over the rows, 2,000 draws"
 BY_GROUPS = "paired bootstrap over the groups of rows, 2,000 draws"
 EXCHANGED = f"; p of fewer than {FEW} {{what}}: exact test of exchanges, and the interval is {WIDENED}"
-BY_TEST_ROWS = (
-    "The trainings were ended, or their models chosen, by scores on these same test rows, which flatters "
-    "each of them; use [evaluate] split = 'valid'."
-)
 
 
 @dataclass(frozen=True)
@@ -190,7 +186,7 @@ def compare_models(plan: BaselinePlan) -> Baseline:
     if test != EXACT and any(one.many < FEW for one in judged):
         test += EXCHANGED.format(what="groups" if grouped else "rows")
     seed = None if shared[0][0].algorithm.seedless else plan.job.seed
-    told = plan.federated.metric, test, silos, whole, left_out, _remarks(plan)
+    told = plan.federated.metric, test, silos, whole, left_out, remarks_on(plan)
     tasks = {whole.name: plan.federated} | ({"pooled": pooled} if pooled else {})
     tasks |= {plan.names[silo]: task for silo, task in plan.alone.items()}
     return Baseline(*told, mean=mean, seed=seed, rounds={name: _rounds(of) for name, of in tasks.items()})
@@ -201,24 +197,6 @@ def _rounds(task: GridRun) -> str:
     last = next(iter(read_metrics(task.run)[-1:]), {})
     kept = number(last, "model_round")
     return f"{last.get('round', '–')}" + (f", model of {kept:,.0f}" if kept is not None else "")
-
-
-def _remarks(plan: BaselinePlan) -> list[str]:
-    found = rows_left_out(plan.spec)
-    if plan.late:
-        found.append("The federated model has not learned from these silos, which came later.")
-    elif plan.pooled is None:
-        why = "silos train for different epochs" if plan.job.local.epochs_by_silo else "one silo can be read"
-        found.append(f"Nothing is pooled: {why}.")
-    elif plan.pooled.state != "done":
-        found.append(f"Nothing is pooled: that training did not come to its end; {plan.pooled.log} says why.")
-    elif missing := len(plan.spec.silos) - len(plan.entries[plan.pooled.run.name]):
-        found.append(f"Pooled without {missing} of {len(plan.spec.silos)} silos, whose shards are not here.")
-    evaluate = plan.job.evaluate
-    by_silos = evaluate.split is None and plan.spec.test is None
-    if by_silos and (evaluate.patience or evaluate.stop_at_target or evaluate.keeps_best):
-        found.append(BY_TEST_ROWS)
-    return found
 
 
 def _model(plan: BaselinePlan, task: GridRun) -> tuple[Trained, FlatModel]:

@@ -17,10 +17,15 @@ from mpifl.common import InputError, Names, ShardError, cannot_be_written, write
 from mpifl.data.shards import FederationSpec, ShardEntry, open_shard, read_any
 from mpifl.learning import models
 from mpifl.report.judging import check_classes, check_fit, learned_from, shards_at, why_none
+from mpifl.report.runs import rows_left_out
 from mpifl.run.job import Job, check_job, read_job
 
 OF_SEVERAL = ("cohort", "aggregation", "attack", "compression")
 """Tables of a job that say nothing of a silo that trains alone."""
+BY_TEST_ROWS = (
+    "The trainings were ended, or their models chosen, by scores on these same test rows, which flatters "
+    "each of them; use [evaluate] split = 'valid'."
+)
 
 
 @dataclass(frozen=True)
@@ -239,3 +244,22 @@ def lent_shards(plan: BaselinePlan, task: GridRun) -> Iterator[None]:
     yield
     if task.state == "done":
         remove_rows(shards)
+
+
+def remarks_on(plan: BaselinePlan) -> list[str]:
+    """Return what is to be said against the figures of a baseline whose trainings are done."""
+    found = rows_left_out(plan.spec)
+    if plan.late:
+        found.append("The federated model has not learned from these silos, which came later.")
+    elif plan.pooled is None:
+        why = "silos train for different epochs" if plan.job.local.epochs_by_silo else "one silo can be read"
+        found.append(f"Nothing is pooled: {why}.")
+    elif plan.pooled.state != "done":
+        found.append(f"Nothing is pooled: that training did not come to its end; {plan.pooled.log} says why.")
+    elif missing := len(plan.spec.silos) - len(plan.entries[plan.pooled.run.name]):
+        found.append(f"Pooled without {missing} of {len(plan.spec.silos)} silos, whose shards are not here.")
+    evaluate = plan.job.evaluate
+    by_silos = evaluate.split is None and plan.spec.test is None
+    if by_silos and (evaluate.patience or evaluate.stop_at_target or evaluate.keeps_best):
+        found.append(BY_TEST_ROWS)
+    return found

@@ -9,6 +9,7 @@ from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Table, charts
+from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, scores
 from mpifl.report.pages.gains import Gain, drawn_around_zero, gains, held_against, how_to_tell, values
 from mpifl.report.runs import (
@@ -118,11 +119,7 @@ def silos_of_settings(
         cells = [Cell(name), *([Cell(metric.write(base[name]), base[name])] if against else [])]
         for of, gains_of in zip(means, over, strict=True):
             served, gain = of.get(name), gains_of.get(name)
-            if served is None or (against and gain is None):
-                cells.append(Cell("–", ""))
-                continue
-            change = f" {gain.write(metric)}" if gain and gain.seen is not False else ""
-            cells.append(Cell(metric.write(served) + change, served, gain.look if gain else ""))
+            cells.append(Cell("–", "") if against and gain is None else _served(served, gain, metric))
         rows.append(cells)
     note, heads = f"{_whose(found)}{_of_seeds(found)}. ", [one.name for one in shown]
     note += f"{_without(found, held)} ".lstrip()
@@ -140,6 +137,14 @@ def silos_of_settings(
     rows = [[*row[:2], cell, *row[2:]] for row, cell in zip(rows, drawn, strict=True)]
     table = Table(["silo", against.name, head, *heads], rows, sort=True, axes={head: axis})
     return Figure("Which silos gain?", note, [table], wide=True), over[0] if shown[0] is found[0] else {}
+
+
+def _served(served: float | None, gain: Gain | None, metric: MetricInfo) -> Cell:
+    """Return what a setting gives a silo, and its gain where one is seen."""
+    if served is None:
+        return Cell("–", "")
+    change = f" {gain.write(metric)}" if gain and gain.seen is not False else ""
+    return Cell(metric.write(served) + change, served, gain.look if gain else "")
 
 
 def _why(reference: Standing, asked: bool) -> str:
@@ -190,8 +195,10 @@ def _of_seeds(found: Sequence[Standing]) -> str:
     return ", as means over seeds" if any(len(one.group.runs) > 1 for one in found) else ""
 
 
-def each_against(found: Sequence[Standing], reference: Standing) -> Figure:
-    """Return a row for each setting: how it is held against a reference that was named."""
+def each_against(found: Sequence[Standing], reference: Standing | None) -> Figure | None:
+    """Return a row for each setting: how it is held against a reference that was named; None without one."""
+    if reference is None:
+        return None
     rows = []
     for one in held_to(found, reference):
         rows.append([Cell(str(one["setting"])), *map(Cell, cells_against(one, reference.metric))])

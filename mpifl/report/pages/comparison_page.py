@@ -95,9 +95,8 @@ def compare_page(
     if found:
         reference = reference_of(found, against)
         silos, over = silos_of_settings(found, reference, held, against is not None)
-        tests = each_against(found, reference) if against and reference else None
-        drawn = [_settings(found, target, path), tests, _grid(found, path), *_panels(found, target), silos,
-                 did_it_help(found)]  # fmt: skip
+        drawn = [_settings(found, target, path), each_against(found, reference if against else None),
+                 _grid(found, path), *_panels(found, target), silos, did_it_help(found)]  # fmt: skip
         if reference and over:
             said.append(gained(over, found[0].metric, reference.name, found[0].name))
     said.append(_accounted(summaries, left_out, found))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mpifl.common import Names
+from mpifl.learning.metrics import ToldAnswers
 from mpifl.report.judging import NAMES
 from mpifl.report.observers import best_round
 from mpifl.report.runs import Summary, chance
@@ -22,6 +23,8 @@ class Event(NamedTuple):
     reason: str = ""
 
 
+MOST_NAMED = 3
+"""Classes in a sentence."""
 FAR = 0.05
 """A last value that is so much below the best one is warned of."""
 NONE_SAVED = "no checkpoint of it or of an earlier round was kept"
@@ -148,3 +151,29 @@ def _at_silos(summary: Summary, names: Names) -> Iterator[Event]:
             who = NAMES.listed(list(dict.fromkeys(out)), 3)
             yield Event(record["round"], f"{who[:1].upper()}{who[1:]} first had figures that are not finite")
             return
+
+
+def weak_answers(told: ToldAnswers | None, classes: Sequence[str]) -> str:
+    """Say that a model tells two classes no better than chance may, or never answers a class that occurs; ""
+    if nothing shows it.
+
+    Args:
+        told: Its answers, if they are known.
+        classes: The names of the classes, if they are known.
+    """
+    if told is None:
+        return ""
+    low, high = told.intervals.get("auroc", (1.0, 1.0))
+    told_apart = "so the model may tell the classes no better than chance"
+    said = [f"The 95% interval of the AUROC, {low:.1%} to {high:.1%}, includes 50%, {told_apart}."]
+    said = said if low <= 0.5 <= high else []
+    answers = [sum(column) for column in zip(*told.confusion, strict=True)]
+    occurs = [sum(row) for row in told.confusion]
+    if never := [at for at, many in enumerate(answers) if not many and occurs[at]]:
+        named = [f"'{classes[at] if at < len(classes) else at}'" for at in never[:MOST_NAMED]]
+        more = f" and {len(never) - MOST_NAMED:,} more" if len(never) > MOST_NAMED else ""
+        rows = sum(occurs[at] for at in never)
+        said.append(
+            f"No row is predicted as {', '.join(named)}{more}, and {rows:,} {'is' if rows == 1 else 'are'}."
+        )
+    return " ".join(said)

@@ -14,7 +14,7 @@ from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
 from mpifl.report.pages.answers_section import SILOS, TEST, Answered, answered, answers_section, plot_answers
-from mpifl.report.pages.diverged import cause, model_told, of_no_use
+from mpifl.report.pages.diverged import cause, model_told, of_no_use, weak_answers
 from mpifl.report.pages.falls import falls
 from mpifl.report.pages.gains import compared, gains_over
 from mpifl.report.pages.happened import happened, minded, missed_since, verdict
@@ -135,21 +135,16 @@ def page(
     summary = replace(as_counted(summary, held), rows=rows_of_rounds(summary, spec))
     found = (answered(summary) if found is None else found)._replace(doubt=doubts(spec))
     summary = replace(summary, remarks=(*summary.remarks, *found.doubts(chance.counts(summary.metric))))
+    over, classes = gains_over(alone, summary, held) if alone is not None else {}, _classes(spec)
+    weak = weak_answers(found.rows.get(TEST) or found.rows.get(SILOS), classes)
+    gain = [run_figures.one_seed(summary), *compared(summary, alone, over, held), weak, *rows_left_out(spec)]
     main = run_figures.curve(summary, names)
-    over = gains_over(alone, summary, held) if alone is not None else {}
-    useless = chance.of_no_use(found.rows.get(TEST) or found.rows.get(SILOS), _classes(spec))
-    gain = [
-        run_figures.one_seed(summary),
-        *compared(summary, alone, over, held),
-        useless,
-        *rows_left_out(spec),
-    ]
     drawn, fallen = silos(summary, names, found.reaching(held, summary.metric), main, over)
     figures = [*analysed(summary.records), main, happened(summary, names, fallen, every is not None), *drawn]
-    figures += [coefficients(summary.records, fit_doubt(spec)), *answers_section(found, _classes(spec))]
+    figures += [coefficients(summary.records, fit_doubt(spec)), *answers_section(found, classes)]
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary), run_figures.time(summary)]
-    told = groups_told(summary, environment, spec)
-    folds = [trust(summary, names, told), _of_silos(summary), data(spec), _rounds(summary)]
+    trusted = trust(summary, names, groups_told(summary, environment, spec))
+    folds = [trusted, _of_silos(summary), data(spec), _rounds(summary)]
     cards = _cards(summary, judging(summary, spec, held), held)
     return render(
         "report.html",

@@ -33,8 +33,6 @@ GREW, BLEW = 1.5, 10
 LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
 HALVINGS = 60
 """Turns of a search for an end of an interval; each halves what is left."""
-MOST_NAMED = 3
-"""Classes in a sentence."""
 MOST_GAPS = 5
 """How many gaps between rounds a remark names."""
 DIVERGED = ("not finite", "NaN or Inf", "diverged")
@@ -289,29 +287,3 @@ def holm(found: Sequence[Difference]) -> list[tuple[Difference, float]]:
         level = LEVEL * (found[at].p / least if least else 1 / times)
         corrected[at] = replace(found[at], level=level), min(1.0, least)
     return [corrected[at] for at in range(len(found))]
-
-
-def of_no_use(told: ToldAnswers | None, classes: Sequence[str]) -> str:
-    """Say that a model tells two classes no better than chance may, or never answers a class that occurs; ""
-    if nothing shows it.
-
-    Args:
-        told: Its answers, if they are known.
-        classes: The names of the classes, if they are known.
-    """
-    if told is None:
-        return ""
-    low, high = told.intervals.get("auroc", (1.0, 1.0))
-    told_apart = "so the model may tell the classes no better than chance"
-    said = [f"The 95% interval of the AUROC, {low:.1%} to {high:.1%}, includes 50%, {told_apart}."]
-    said = said if low <= 0.5 <= high else []
-    answers = [sum(column) for column in zip(*told.confusion, strict=True)]
-    occurs = [sum(row) for row in told.confusion]
-    if never := [at for at, many in enumerate(answers) if not many and occurs[at]]:
-        named = [f"'{classes[at] if at < len(classes) else at}'" for at in never[:MOST_NAMED]]
-        more = f" and {len(never) - MOST_NAMED:,} more" if len(never) > MOST_NAMED else ""
-        rows = sum(occurs[at] for at in never)
-        said.append(
-            f"No row is predicted as {', '.join(named)}{more}, and {rows:,} {'is' if rows == 1 else 'are'}."
-        )
-    return " ".join(said)

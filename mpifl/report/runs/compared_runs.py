@@ -31,10 +31,10 @@ from mpifl.report.runs.compared_columns import (
 )
 from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
 from mpifl.report.runs.curve_legends import legends, with_names, without_seeds
-from mpifl.report.runs.held_against import named, table_against, words_against
+from mpifl.report.runs.held_against import named, table_against, table_of_settings, words_against
 from mpifl.report.runs.runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
-from mpifl.report.runs.standings import Standing, ranked_by, standings_of, table_of_settings, verdict
+from mpifl.report.runs.standings import Standing, ranked_by, standings_of, verdict
 from mpifl.report.runs.units import speed
 from mpifl.run.folder import read_metrics, round_of
 from mpifl.run.job import read_kept

@@ -151,3 +151,17 @@ def of_runs(summaries: Sequence[Summary]) -> dict[Path, list[object]]:
     found = standings_of(summaries)
     told = [list(one.values()) for one in of_settings(found)]
     return {run.run: said for one, said in zip(found, told, strict=True) for run in one.group.runs}
+
+
+def table_of_settings(found: Sequence[Standing]) -> Table | None:
+    """Return a table of the settings, the best first, where seeds tell of a difference."""
+    others = rivals(found)
+    if not any(one.test or one.rows for one in others):
+        return None
+    table = Table()
+    table.add_column("setting", overflow="fold")
+    for heading in (found[0].metric.label, "seeds", *HEADS):
+        table.add_column(heading, justify="right")
+    for one, cells in zip(found, [[""] * len(HEADS), *(rival.cells() for rival in others)], strict=True):
+        table.add_row(one.name, one.written(), str(len(one.ends)), *cells)
+    return table

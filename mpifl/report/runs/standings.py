@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from math import comb
 from statistics import fmean, stdev
-
-from rich.table import Table
 
 from mpifl.common import one_line
 from mpifl.learning.metrics import MetricInfo
@@ -60,9 +59,7 @@ class Standing:
         """The worst silo of each run, by the rows that judge where silos hold these; nothing where one lacks
         it."""
         key = f"{self.metric.silo}_worst"
-        each = [
-            number(self.judged.told_of_silos(run), key) if self.judged else None for run in self.group.runs
-        ]
+        each = [number(self.judged.told_of_silos(run), key) for run in self.group.runs] if self.judged else []
         found = [one for one in each if one is not None]
         return found if len(found) == len(each) else []
 
@@ -267,12 +264,8 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
         return f"{said}; a single seed cannot show whether that is chance."
     reach = units.between(*second.test.reach, first.metric)
     name = f"a paired t-test over {len(first.ends)} seeds" if second.test.paired else "Welch's t-test"
-    several = sum(len(one.ends) > 1 for one in found)
-    by = (
-        f", both corrected by Holm for all {several * (several - 1) // 2:,} pairs of settings"
-        if several > 2
-        else ""
-    )
+    pairs = comb(sum(len(one.ends) > 1 for one in found), 2)
+    by = f", both corrected by Holm for all {pairs:,} pairs of settings" if pairs > 1 else ""
     equal = "p " if second.p < units.LEAST else "p = "
     return f"{said}: 95% interval {reach}, {equal}{units.probability(second.p)} by {name}{by}."
 
@@ -316,17 +309,3 @@ def listed(names: Sequence[str]) -> str:
     shown = [*names[:MOST_NAMED]]
     shown += [f"{len(names) - MOST_NAMED:,} more"] if len(names) > MOST_NAMED else []
     return " and ".join(shown) if len(shown) < 3 else f"{'; '.join(shown[:-1])}; and {shown[-1]}"
-
-
-def table_of_settings(found: Sequence[Standing]) -> Table | None:
-    """Return a table of the settings, the best first, where seeds tell of a difference."""
-    others = rivals(found)
-    if not any(one.test or one.rows for one in others):
-        return None
-    table = Table()
-    table.add_column("setting", overflow="fold")
-    for heading in (found[0].metric.label, "seeds", *HEADS):
-        table.add_column(heading, justify="right")
-    for one, cells in zip(found, [[""] * len(HEADS), *(rival.cells() for rival in others)], strict=True):
-        table.add_row(one.name, one.written(), str(len(one.ends)), *cells)
-    return table
