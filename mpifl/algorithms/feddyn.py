@@ -8,7 +8,7 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from mpifl.algorithms.cohort_protocol import Cohort
-from mpifl.algorithms.controls import Controlled
+from mpifl.algorithms.control_variates import Controlled
 from mpifl.algorithms.server import Server
 from mpifl.silo import Silo
 from mpifl.silo.steps import Proximal

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from mpifl.algorithms.cohort_protocol import Cohort
-from mpifl.algorithms.controls import Controlled
+from mpifl.algorithms.control_variates import Controlled
 from mpifl.algorithms.fednova import gradients_held
 from mpifl.algorithms.server import Server
 from mpifl.silo import Silo

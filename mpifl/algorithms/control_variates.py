@@ -1,4 +1,4 @@
-"""Controls: each silo keeps a vector, the server keeps their weighted sum, and both sides add up its
+"""Control variates: each silo keeps a vector, the server keeps their weighted sum, and both sides add up its
 changes."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mpifl.wire import Mean, Uniform, Update, uniform
 
 
 class Controlled(FedAvg):
-    """An algorithm with controls: silo k keeps g_k, 0 at first. The server keeps h = sum_k p_k g_k over all
+    """An algorithm with control variates: silo k keeps g_k, 0 at first. The server keeps h = sum_k p_k g_k over all
     silos.
 
     p_k is silo k's weight in the objective: n_k / n, or 1/N if `[cohort]` draws and counts all silos equally.
@@ -39,7 +39,7 @@ class Controlled(FedAvg):
         return False
 
     def begin(self, server: Server) -> None:
-        """Start with controls of zero."""
+        """Start with control variates of zero."""
         super().begin(server)
         server.state[self.at_server] = torch.zeros_like(server.state["w"])
 
