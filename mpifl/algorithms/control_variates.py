@@ -16,8 +16,8 @@ from mpifl.wire import Mean, Uniform, Update, uniform
 
 
 class Controlled(FedAvg):
-    """An algorithm with control variates: silo k keeps g_k, 0 at first. The server keeps h = sum_k p_k g_k over all
-    silos.
+    """An algorithm with control variates: silo k keeps g_k, 0 at first. The server keeps h = sum_k p_k g_k
+    over all silos.
 
     p_k is silo k's weight in the objective: n_k / n, or 1/N if `[cohort]` draws and counts all silos equally.
     At the optimum of sum_k p_k F_k each g_k is its silo's gradient and h = 0, so no silo moves. So h decides
