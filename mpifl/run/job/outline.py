@@ -95,6 +95,11 @@ class Outline(BaseModel):
     """Which outputs and observers get the record of each round."""
 
     @property
+    def needs_all(self) -> bool:
+        """Whether a round needs all silos that it asks, so that no lower quorum could keep it."""
+        return self.split is not None or self.algorithm.get("name") in OF_SUMS
+
+    @property
     def wings(self) -> dict[str, str]:
         """The wings that the job asks for, each with the key that asks; `MPIFL_SITE` asks for `site`."""
         asked = {

@@ -41,6 +41,8 @@ class AnalysisWing(Wing):
         what = f"{job.algorithm['name']} takes exact sums over all silos"
         if cohort.fraction != 1.0:
             raise InputError(f"[cohort] fraction = {cohort.fraction:g}: {what}; leave it out")
+        if cohort.quorum != 1.0:
+            raise InputError(f"[cohort] quorum = {cohort.quorum:g}: {what}; leave it out")
         if job.compression.upload != "none":
             raise InputError(f"[compression] upload = '{job.compression.upload}': {what}; leave it out")
         if isinstance(algorithm, ReleasedTable) and job.rounds != 1:
