@@ -26,7 +26,7 @@ from mpifl.run.job.tables import (
     Tracking,
     with_uniform_weights,
 )
-from mpifl.run.job.validation import validated
+from mpifl.run.job.validation import FOLDER_NAME, validated
 from mpifl.silo import SplitSettings
 from mpifl.silo.steps import LocalTraining
 
@@ -42,7 +42,7 @@ class Outline(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    name: Annotated[str, Field(pattern=r"^[\w.-]*[\w-][\w.-]*$")]
+    name: Annotated[str, Field(pattern=FOLDER_NAME)]
     """The name of the job: letters, digits, ".", "_" and "-", and not dots alone."""
     shards: str
     """The folder of the shards, relative to the folder where the command runs."""
