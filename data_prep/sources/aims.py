@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from data_prep.model import Beside, all_seen, unseen
+from data_prep.sources.told_apart import check_told_apart
 from mpifl.common import InputError, did_you_mean
 from mpifl.data import FEATURE_DTYPES, Aims, Array, Column, Ragged, Targets, check_kind, flat
 
@@ -98,8 +99,17 @@ def aim_of(path: Path, y: Array, test: Array | None, wanted: Wanted) -> Aim:
     Raises:
         InputError: they are not what is wanted, or nothing that a federation can have.
     """
-    if not isinstance(y, dict):
-        return _aim_of_one(path, "y", y, None if isinstance(test, dict) else test, wanted)
+    if isinstance(y, dict):
+        found = _aim_of_several(path, y, test, wanted)
+    else:
+        found = _aim_of_one(path, "y", y, None if isinstance(test, dict) else test, wanted)
+    for called, array in (("y", y), ("y_test", test)):
+        if array is not None:
+            check_told_apart(path, called, array, found.targets)
+    return found
+
+
+def _aim_of_several(path: Path, y: dict[str, Any], test: Array | None, wanted: Wanted) -> Aim:
     held = test if isinstance(test, dict) else {}
     if wanted.names:
         raise InputError(f"--option: target_names={wanted.names} given; named arrays have names")

@@ -39,6 +39,7 @@ from .unlabelled import UnlabelledTable as UnlabelledTable
 from .values import (
     Changes as Changes,
     Moments as Moments,
+    Rounding as Rounding,
     moments_of as moments_of,
     ordered as ordered,
     told_of as told_of,

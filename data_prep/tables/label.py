@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from data_prep.tables.values import AS_NUMBERS, Piece, Rounding, meaning
 from mpifl.common import InputError
-from mpifl.data import Targets
+from mpifl.data import Targets, check_times
 
 TAKES = {
     "categorical": ("column",),
@@ -109,6 +109,8 @@ class Label(BaseModel):
             row, name = int(np.argmax(early)), self.read[0]
             said = f"{name} is '{piece.columns[name][row]}', a time below 0"
             raise InputError(f"{piece.at(row)}: {said}; correct it or remove the row")
+        if self.kind == "survival":
+            _check_times(piece, self.read[0])
         y = np.stack(columns, axis=1)
         assert self.targets is not None
         return (y[:, 0] if self.column else y).astype(self.targets.dtype)
@@ -146,6 +148,14 @@ def _numbers(piece: Piece, name: str, rounding: Rounding) -> np.ndarray:
         said = f"{name} is '{piece.columns[name][row]}', too large for float32"
         raise InputError(f"{piece.at(row)}: {said}; use another unit")
     return numbers
+
+
+def _check_times(piece: Piece, name: str) -> None:
+    """Refuse times that float32 makes one, or 0."""
+    try:
+        check_times(piece.numbers(name))
+    except ValueError as wrong:
+        raise InputError(f"{piece.at(0)} and after it: {name}: {wrong}") from None
 
 
 def _marks(piece: Piece, name: str) -> np.ndarray:

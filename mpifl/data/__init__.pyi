@@ -1,3 +1,4 @@
+from .distinct import check_times as check_times, merged as merged
 from .features import (
     FEATURE_DTYPES as FEATURE_DTYPES,
     ArrayForm as ArrayForm,

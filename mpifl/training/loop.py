@@ -253,7 +253,7 @@ def _given_up(t: RunTraining, what: str, lost: RoundLost) -> RoundLost:
     saved = "a checkpoint is written" if t.checkpoints.save_now() else "no checkpoint could be written"
     note_lost(t.out, what)
     quorum = f"; [cohort] quorum = {t.job.cohort.quorum} of the cohort must answer" if lost.few else ""
-    quorum = "; every party must answer" if t.job.split else quorum
+    quorum = "; every party must answer" if t.job.split else "" if t.job.needs_all else quorum
     changed = " (and --force, if code of your own has changed)" if t.job.plugins else ""
     return RoundLost(
         f"{what}; {saved}: {'' if signals.pending() else 'correct it, then '}continue with --resume{changed}"

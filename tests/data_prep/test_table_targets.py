@@ -190,6 +190,11 @@ FAULTS = {
     "no mark": ("labels", changed("fever", "2", at=2), "line 4: fever is '2', it must be 0 or 1"),
     "half a mark": ("labels", changed("fever", "0.5"), "line 3: fever is '0.5', it must be 0 or 1"),
     "a negative time": ("survival", changed("days", "-1"), "line 3: days is '-1', a time below 0"),
+    "times that become ties": (
+        "survival",
+        [[*row[:-2], str(1_500_000_000 + nth), row[-1]] for nth, row in enumerate(ROWS)],
+        "days: times 1500000000 and 1500000001 are one in float32; count from a zero nearer to them",
+    ),
     "no event": ("survival", changed("died", "3"), "line 3: died is '3', it must be 0 or 1"),
     "all censored": (
         "survival",

@@ -170,8 +170,54 @@ def test_nan_among_the_targets_of_a_shard_is_a_finding(tmp_path, capsys):
 
 NAN = Y["three floats"].copy()
 NAN[41, 2] = np.nan
+EVENT = np.arange(N) % 2
+
+
+def lived(times, dtype="f8", event=EVENT):
+    """Return arrays of times and events; those of the server are the first ten."""
+    y = np.stack([np.resize(times, N), event], 1).astype(dtype)
+    return {"y": y, "y_test": y[:6]}
+
+
 REFUSED = {
     "NaN": ("three floats", {"y": NAN}, [], "y has NaN, first in example 41"),
+    "times that become ties": (
+        "three floats",
+        lived(1.5e9 + 50.0 * np.arange(N)),
+        [],
+        "y: times 1500000000 and 1500000050 are one in float32; count from a zero nearer to them",
+    ),
+    "times of float64 near 1": (
+        "three floats",
+        lived([1, 1 + 1e-9, 1 + 2e-9]),
+        ["target_names=time,event"],
+        "y: times 1 and 1.000000001 are one in float32",
+    ),
+    "whole times that become ties": (
+        "three floats",
+        lived(1_500_000_000 + np.arange(N), "i8"),
+        ["targets=values"],
+        "y: times 1500000000 and 1500000001 are one in float32",
+    ),
+    "times that become 0": (
+        "three floats",
+        lived([1e-300, 5]),
+        [],
+        "y: time 1e-300 is below 1.2e-38, the smallest number of float32; use another unit",
+    ),
+    "times that lose digits": ("three floats", lived([1e-40, 1], "f4"), [], "below 1.2e-38"),
+    "times that the server holds": (
+        "three floats",
+        {"y": lived([1, 2])["y"], "y_test": lived([1, 1 + 1e-9])["y_test"]},
+        [],
+        "y_test: times 1 and 1.000000001 are one",
+    ),
+    "values that float32 cannot tell apart": (
+        "many floats",
+        {"y": 1.5e9 + Y["many floats"], "y_test": 1.5e9 + Y["many floats"][:6]},
+        [],
+        "column 'y[:, 0]' has numbers from 1499999",
+    ),
     "floats as classes": (
         "a float",
         {},
@@ -216,6 +262,27 @@ def test_targets_that_are_not_what_is_said_are_refused_in_one_line(tmp_path, cas
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        1.5e9 + 1000.0 * np.arange(N),  # rounded, each for itself
+        DRAW.exponential(300, N),
+        [0.1 + 0.2, 0.3, 1],  # the same but for how they were calculated
+        [0, 1e-37, 1e30],
+    ],
+)
+def test_times_that_float32_keeps_apart_are_taken_as_they_are(tmp_path, times):
+    arrays = lived(times)
+    data = source(tmp_path, "three floats", **arrays)
+    run("partition", "npz", "--data", data, "--out", tmp_path / "out", "--scheme", "natural")
+    silos = read_federation(tmp_path / "out").silos
+    assert sum(sum(silo.examples.values()) for silo in silos) == N
+    apart = {"x": X, "y_event": EVENT.astype("f4"), "silo": SILO}
+    np.savez(tmp_path / "named.npz", **apart, y_time=[*np.ones(N - 1), 1 + 1e-9])
+    given = ["--data", tmp_path / "named.npz", "--out", tmp_path / "named", "--scheme", "natural"]
+    run("partition", "npz", *given, ends=2)
 
 
 @pytest.mark.parametrize("scheme", ["dirichlet", "shards", "classes", "concept-drift", "mix"])

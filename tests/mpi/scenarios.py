@@ -274,10 +274,13 @@ ALGORITHMS = [
 ]
 YES_OR_NO: Job = {"shards": "yes", "model": {"name": "logreg"}, "task": {"name": "binary"}}
 LIVED: Job = {"shards": "lived", "model": {"name": "logreg"}, "task": {"name": "survival"}}
+COUNTED: Job = {"shards": "counted", "model": {"name": "logreg"}, "task": {"name": "counts"}}
+WEIGHTED = {"offset": "x2", "weights": "x3"}
 ALGORITHMS += [
     job("all-cox", **LIVED, algorithm={"name": "cox", "strata": "none"}, local={}),
     job("all-kaplanmeier", **LIVED, rounds=1, algorithm={"name": "kaplanmeier", "by": "x3"}, local={}),
     job("all-newton", **YES_OR_NO, algorithm={"name": "newton", "ridge": 0.5}, local={}),
+    job("all-newton-counts", **COUNTED, algorithm={"name": "newton", "by_silo": True, **WEIGHTED}, local={}),
     job("all-tableone", **YES_OR_NO, rounds=1, algorithm={"name": "tableone", "by_silo": True}, local={}),
 ]
 """One line an algorithm gets it the whole suite."""
@@ -513,6 +516,7 @@ _MASKED = [
     ("nan", "scenarios:Poisoned", {"cohort": {"quorum": 0.5}}),
     ("scored", "fedavg", {"evaluate": {"where": "workers", "batch_size": 50}}),
     ("newton", "newton", {**YES_OR_NO, "cohort": {}, "rounds": 3}),
+    ("newton-counts", "newton", {**COUNTED, **WEIGHTED, "cohort": {}, "rounds": 3}),
     ("cox", "cox", {**LIVED, "cohort": {}, "rounds": 3}),
     ("kaplanmeier", "kaplanmeier", {**LIVED, "cohort": {}, "rounds": 1}),
     ("tableone", "tableone", {**YES_OR_NO, "cohort": {}, "rounds": 1}),

@@ -42,6 +42,14 @@ def lived(seed: int) -> dict[str, np.ndarray]:
     return {"x": x, "y": np.column_stack([months, draw.random(120) < 0.7]).astype(np.float32)}
 
 
+def counted(seed: int) -> dict[str, np.ndarray]:
+    """Events of each example; the third number is the logarithm of its years, the fourth its weight."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(120, 4)).astype(np.float32)
+    x[:, 3] = draw.uniform(0.5, 2, 120)
+    return {"x": x, "y": draw.poisson(np.exp(0.4 * x[:, 0] + x[:, 2])).astype(np.float32)}
+
+
 class Failing(nn.Sequential):
     """Scores nothing on one rank that is not the server's."""
 

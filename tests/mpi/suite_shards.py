@@ -41,6 +41,7 @@ def requests(folder: Path) -> dict[str, list[str]]:
         "volumes": ["volumes:examples", "--scheme", "natural"],
         "yes": ["scored:yes", "--scheme", "iid", "--silos", "5"],
         "lived": ["scored:lived", "--scheme", "iid", "--silos", "5"],
+        "counted": ["scored:counted", "--scheme", "iid", "--silos", "5"],
         "values": ["scored:values", "--scheme", "iid", "--silos", "3"],
         "ragged": [*lines("pairs.jsonl", *ragged), "--test", "0.3"],
         "read": lines("pairs.jsonl", *ragged, f"test={folder / 'held.jsonl'}"),

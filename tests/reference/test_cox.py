@@ -14,6 +14,7 @@ from reference.test_kaplanmeier import CUTS, N, rows_of, write
 from reference.test_refusals import Alone
 
 from mpifl.cli.plan.played_rounds import play
+from mpifl.common import InputError
 from mpifl.report.terminal import show_coefficients
 from mpifl.run.job import read_job
 from mpifl.training.loop import train
@@ -27,7 +28,9 @@ KEPT = [0, 2, 3]
 
 
 def job_of(shards: Path, **keys: Any) -> dict[str, Any]:
-    tables = {key: keys.pop(key) for key in ("rounds", "cohort", "task", "algorithm") if key in keys}
+    tables = {
+        key: keys.pop(key) for key in ("rounds", "cohort", "task", "algorithm", "tracking") if key in keys
+    }
     job: dict[str, Any] = {"name": "cox", "shards": str(shards), "rounds": 8, "device": "cpu"}
     job |= {"model": {"name": "logreg"}, "task": {"name": "survival"}, "evaluate": {"every": 1000}}
     return {**job, "algorithm": {"name": "cox", **keys}, "tracking": {"console": False}, **tables}
@@ -165,6 +168,7 @@ def test_a_column_that_only_tells_silos_apart_is_left_out(tmp_path: Path, capsys
     [
         ({"step": 7.0}, "[algorithm] step = 7: silos as strata keep their times as they are"),
         ({"strata": "none"}, "strata = 'none': needs times = true in this site's"),
+        ({"cohort": {"quorum": 0.5}}, "[cohort] quorum = 0.5: cox takes exact sums over all silos"),
         ({"cohort": {"fraction": 0.5}}, "[cohort] fraction = 0.5: cox takes exact sums over all silos"),
         ({"algorithm": {"name": "newton"}}, "survival has [algorithm] name = 'cox'"),
         ({"task": {"name": "regression"}}, "[algorithm] name = 'cox': "),
@@ -190,6 +194,27 @@ def test_what_separates_events_has_no_estimate(tmp_path: Path, strata: str) -> N
         Exception, match=r"columns tell every outcome|has no finite estimate|too large|steps are too long"
     ):
         fitted(write(tmp_path / "shards", x, y, [100]), tmp_path / "run", strata=strata, rounds=40)
+
+
+@pytest.mark.parametrize("strata", ["silo", "none"])
+def test_a_column_that_separates_is_named_before_it_settles(tmp_path: Path, strata: str, capsys: Any) -> None:
+    """More rounds would lead nowhere, and no number of rounds is advised."""
+    x, y = rows_of()
+    x[:, 3] = (y[:, 1] == 0) & (np.random.default_rng(1).random(N) < 0.5)
+    shards = write(tmp_path / "shards", x, y, [100])
+    found = fitted(shards, tmp_path / "run", strata=strata, rounds=10, tracking={})
+    told = "column 'treated' separates the outcomes: its coefficient and its error grow with each step"
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert (found["separating"], told in shown) == ("treated", True)
+    with pytest.raises(InputError, match=f"nothing is written: {told}; leave it out, or use"):
+        show_coefficients(tmp_path / "run", tmp_path / "table.csv")
+    assert not (tmp_path / "table.csv").exists()
+    few = fitted(shards, tmp_path / "few", strata=strata, rounds=3)
+    assert "separating" not in few
+    with pytest.raises(InputError, match=r"have not settled .* train for more rounds"):
+        show_coefficients(tmp_path / "few")
+    ridge = fitted(shards, tmp_path / "ridge", strata=strata, rounds=10, ridge=1.0)
+    assert (ridge["decrement"] < 1e-8, ridge.get("separating")) == (True, None)
 
 
 @pytest.mark.parametrize("strata", ["silo", "none"])

@@ -18,9 +18,11 @@ from mpifl.common import InputError
 from mpifl.data import Targets
 from mpifl.data.shards import read_federation
 from mpifl.data.shards.shards import Features, FederationSpec
+from mpifl.learning.tasks.survival import Survival
 from mpifl.report.terminal import show_survival
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
+from mpifl.wings.analysis.site_terms import check_terms
 from mpifl.wings.analysis.survival.log_rank import log_rank
 from mpifl.wings.analysis.survival.row_groups import RowGroups
 from mpifl.wings.analysis.survival.survival_curves import curve_of, median_of, spans_of
@@ -243,6 +245,7 @@ def test_silos_are_groups_and_steps_are_joined(base: Path) -> None:
         ({"by": "sex", "by_silo": True}, {}, "by_silo = true makes silos the groups; use one of them"),
         ({"by_silo": True}, {"security": {"masks": False}}, "[algorithm] by_silo = true: [security] shows"),
         ({"step": 0.001}, {}, "[algorithm] step = 0.001: a time is beyond 16,384 steps; use a larger step"),
+        ({"step": 1e-300}, {}, "a time is beyond 16,384 steps; use a larger step"),
         ({"least": 9}, {}, "[algorithm] least = 9: is less than least = 10 of this site's"),
     ],
 )
@@ -255,6 +258,25 @@ def test_what_is_not_told_is_one_line(
     with pytest.raises(Exception) as refused:
         curves_of(base / "four", tmp_path / "run", tables, **{"least": 10, **keys})
     assert line in str(refused.value)
+    (tmp_path / "site" / "stats.toml").write_text("leest = 10\n")
+    with pytest.raises(
+        Exception, match=r"stats.toml: has no key 'leest'; did you mean 'least'\? it takes least"
+    ):
+        check_terms(least=10)
+
+
+@pytest.mark.parametrize(
+    ("times", "line"),
+    [
+        ([1.0, 1 + 1e-9], "times 1 and 1.000000001 are one in float32"),
+        ([0.0, 1e-300], "time 1e-300 is below 1.2e-38"),
+    ],
+)
+def test_shards_of_another_writer_are_held_to_the_same_times(times: list[float], line: str) -> None:
+    y = np.stack([times, np.ones(2)], 1)
+    for targets in (y, {"time": y[:, 0], "event": y[:, 1]}):
+        with pytest.raises(ValueError, match=line):
+            Survival().check_targets("train", targets)
 
 
 def test_a_silo_without_events_is_at_risk_with_the_others(tmp_path: Path) -> None:

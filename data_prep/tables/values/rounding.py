@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from mpifl.common import InputError
+from mpifl.data import merged
 
 COARSE = 1e-3
 """How far float32 may be off, beside how far a column's numbers lie apart."""
-NOISE = 1e-10
-"""How far two numbers may lie apart, beside their size, and be the same but for how they were calculated."""
 MERGED = 0.1
 """The share of a column's different numbers that float32 may make one with another."""
 
@@ -50,13 +49,5 @@ class Rounding:
 def _merged(numbers: np.ndarray, exact: np.ndarray) -> float:
     """Return the share of different numbers, of float64 [m], that are one with the next in float32 of
     `exact`, which has their order."""
-    numbers, first = np.unique(numbers, return_index=True)
-    exact = exact[first]
-    apart = _apart(numbers) | _apart(exact)  # far from all others, numbers may have become one before
-    same = np.diff(exact.astype(np.float32)) == 0
-    return float(np.count_nonzero(apart & same)) / len(numbers)
-
-
-def _apart(numbers: np.ndarray) -> np.ndarray:
-    apart: np.ndarray = np.diff(numbers) > NOISE * np.abs(numbers[1:])
-    return apart
+    different, one = merged(numbers, exact)
+    return float(np.count_nonzero(one)) / len(different)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from pydantic import PrivateAttr
 from torch import Tensor
 
+from mpifl.data import check_times
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import RISKS
 from mpifl.learning.tasks.federation_view import TaskFacts
@@ -68,7 +70,8 @@ class Survival(PackageTask):
         return facts.names == ("event", "time") or (facts.classes is None and facts.shape == (2,))
 
     def check_targets(self, split: str, y: Any) -> None:
-        """Check that no time is negative, that each event is 0 or 1, and that a silo that trains has one."""
+        """Check that no time is negative, that float32 keeps times apart, that each event is 0 or 1, and that
+        a silo that trains has one."""
         time, event = (y["time"], y["event"]) if isinstance(y, Mapping) else y.T
         for name, values, bad, what in (
             ("time", time, time < 0, "is negative"),
@@ -77,6 +80,7 @@ class Survival(PackageTask):
             if bad.any():
                 row = int(bad.argmax())
                 raise ValueError(f"{name} = {values[row]:g} in row {row} {what}")
+        check_times(np.asarray(time))
         if split == "train" and not self._of_all and not event.any():
             raise ValueError(f"{NO_EVENT}, and nothing can be learned of them")
 

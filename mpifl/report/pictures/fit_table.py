@@ -57,10 +57,14 @@ def said_of_fit(fit: Mapping[str, Any], doubt: str) -> list[str]:
 
 
 def unsettled(fit: Mapping[str, Any]) -> str:
-    """Say that the digits of a fit do not stand yet; "" where they do."""
+    """Say that the digits of a fit do not stand, and what to do; "" where they do."""
     if fit["decrement"] <= SETTLED:
         return ""
-    return f"these coefficients have not settled (decrement {fit['decrement']:.2g})"
+    if name := fit.get("separating"):
+        what = f"column '{name}' separates the outcomes: its coefficient and its error grow with each step"
+        return f"{what}; leave it out, or use [algorithm] ridge"
+    what = f"these coefficients have not settled (decrement {fit['decrement']:.2g})"
+    return f"{what}; train for more rounds by --resume --set rounds=..."
 
 
 def coefficients(records: Sequence[Mapping[str, Any]], doubt: str) -> Figure | None:

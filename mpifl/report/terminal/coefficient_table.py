@@ -45,9 +45,7 @@ def show_coefficients(run: Path, to: Path | None = None, latex: Path | None = No
     if spared:
         console.print(f"no room here for {', '.join(spared)}: widen the terminal, or write --csv FILE")
     if doubt := unsettled(fit):
-        raise InputError(
-            f"{run}: {doubt}, and are not written; train for more rounds by --resume --set rounds=..."
-        )
+        raise InputError(f"{run}: nothing is written: {doubt}")
     if to is not None:
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")

@@ -26,7 +26,7 @@ from mpifl.run.job.tables import (
     Tracking,
     with_uniform_weights,
 )
-from mpifl.run.job.validation import validated
+from mpifl.run.job.validation import FOLDER_NAME, validated
 from mpifl.silo import SplitSettings
 from mpifl.silo.steps import LocalTraining
 
@@ -42,7 +42,7 @@ class Outline(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    name: Annotated[str, Field(pattern=r"^[\w.-]*[\w-][\w.-]*$")]
+    name: Annotated[str, Field(pattern=FOLDER_NAME)]
     """The name of the job: letters, digits, ".", "_" and "-", and not dots alone."""
     shards: str
     """The folder of the shards, relative to the folder where the command runs."""
@@ -93,6 +93,11 @@ class Outline(BaseModel):
     """How often checkpoints are written, and how many are kept."""
     tracking: Tracking = Tracking()
     """Which outputs and observers get the record of each round."""
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether a round needs all silos that it asks, so that no lower quorum could keep it."""
+        return self.split is not None or self.algorithm.get("name") in OF_SUMS
 
     @property
     def wings(self) -> dict[str, str]:

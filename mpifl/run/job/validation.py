@@ -14,6 +14,10 @@ from mpifl.run.job.renamed import otherwise_called, renamed
 NAMED = ("algorithm", "model", "server_optimizer", "task")
 """Tables of a job that have a name."""
 
+FOLDER_NAME = r"^[\w.-]*[\w-][\w.-]*$"
+_PATTERNS = {FOLDER_NAME: "should have letters, digits, '.', '_' and '-' alone, and not only dots"}
+"""What patterns of keys ask for, in words."""
+
 
 def validated(
     kind: Any, table: Table, source: str, where: str, title: str = "", shared: Mapping[str, Any] | None = None
@@ -58,9 +62,15 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
     elif first["type"] == "value_error":
         table, reason = where or ".".join(path), str(first["msg"]).removeprefix("Value error, ")
     else:
-        what = " or ".join(dict.fromkeys(str(e["msg"]).replace("Input should", "should") for e in same))
+        what = " or ".join(dict.fromkeys(map(_asked, same)))
         hint = closed(next(filter(None, (hint_of(kind, e) for e in same)), ""))
         if not table and key in NAMED and isinstance(first["input"], str):
             hint = f", such as {key}.name={first['input']}"
         reason = f"{key} = {json.dumps(first['input'], default=str)}: {what}{hint}"
     return f"[{table}] {reason}{more}" if table else reason + more
+
+
+def _asked(error: Mapping[str, Any]) -> str:
+    """Return what one of pydantic's errors asks for."""
+    said = str(error["msg"]).replace("Input should", "should")
+    return _PATTERNS.get(error.get("ctx", {}).get("pattern", ""), said)

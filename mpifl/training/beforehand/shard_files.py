@@ -46,7 +46,7 @@ def notes_on_broken(job: Job, faults: Mapping[int, str], names: Names) -> list[s
     if faults and job.cohort.quorum == 1.0:
         first, more = first_of(faults, names), len(faults) - 1
         others = f" (and {more} more silos)" if more else ""
-        without = "" if job.split else "; [cohort] quorum below 1 would continue without"
+        without = "" if job.needs_all else "; [cohort] quorum below 1 would continue without"
         raise InputError(f"{first}{others}{without}")
     return [
         f"continuing without silo {names[silo]} while it is broken: {why}" for silo, why in faults.items()

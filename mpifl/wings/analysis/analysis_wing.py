@@ -23,6 +23,11 @@ UNSETTLED = (
     "A column that separates the outcomes never settles: leave it out, or use [algorithm] ridge"
 )
 
+SEPARATING = (
+    "column '{}' separates the outcomes: its coefficient and its error grow with each step, without end; "
+    "leave it out, or use [algorithm] ridge"
+)
+
 
 class AnalysisWing(Wing):
     """Tells coefficients with their standard errors and tests, or the table of who is in the data."""
@@ -41,6 +46,8 @@ class AnalysisWing(Wing):
         what = f"{job.algorithm['name']} takes exact sums over all silos"
         if cohort.fraction != 1.0:
             raise InputError(f"[cohort] fraction = {cohort.fraction:g}: {what}; leave it out")
+        if cohort.quorum != 1.0:
+            raise InputError(f"[cohort] quorum = {cohort.quorum:g}: {what}; leave it out")
         if job.compression.upload != "none":
             raise InputError(f"[compression] upload = '{job.compression.upload}': {what}; leave it out")
         if isinstance(algorithm, ReleasedTable) and job.rounds != 1:
@@ -82,7 +89,10 @@ class AnalysisWing(Wing):
         told = of.told(server)
         ended = told and server.round == self._job.rounds
         if ended and isinstance(of, NewtonFit) and server.state["decrement"] > SETTLED:
-            self._note(UNSETTLED.format(server.state["decrement"]))
+            separating = told.get("separating")
+            self._note(
+                SEPARATING.format(separating) if separating else UNSETTLED.format(server.state["decrement"])
+            )
         return told
 
 

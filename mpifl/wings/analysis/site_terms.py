@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
-from mpifl.common import InputError, tables
+from mpifl.common import InputError, hint_of, tables
 from mpifl.wings.site import KEY_FILE, VARIABLE
 
 FILE = "stats.toml"
@@ -69,6 +69,8 @@ def _read(path: Path) -> SiteTerms:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
         takes = "it takes least (a whole number), extremes, by_silo and times (true or false)"
+        if first["type"] == "extra_forbidden":
+            raise InputError(f"{path}: has no key '{key}'; {hint_of(SiteTerms, first)}{takes}") from None
         raise InputError(f"{path}: {key} = {str(first['input'])[:80]!r}: {first['msg']}; {takes}") from None
     except (OSError, ValueError) as error:
         what = str(getattr(error, "strerror", None) or error)[:200]

@@ -289,6 +289,10 @@ WRONG = {
     "missing key of a table": (TOP + "[model]\n", "[model] needs the key 'name'"),
     "a number for a table": ("local = 3\n" + LEAST, "local = 3: should be an object"),
     "a name that is not a folder": (LEAST.replace('"toy"', '"a/b"'), 'name = "a/b"'),
+    "a name with another mark": (
+        LEAST.replace('"toy"', '"a+b"'),
+        "name = \"a+b\": should have letters, digits, '.', '_' and '-' alone, and not only dots",
+    ),
     "a name that is another folder": (LEAST.replace('"toy"', '".."'), 'name = ".."'),
     "unknown algorithm": (
         LEAST + '[algorithm]\nname = "fedavgg"\n',

@@ -178,6 +178,8 @@ def test_check_tells_each_problem_in_a_line(own_job):
     assert (code, told, len(noted)) == (2, "", 2)
     assert noted[0].startswith("error: shards/silo_0001.h5: 100 bytes, federation.json says ")
     assert noted[0].endswith(" (and 1 more silos); [cohort] quorum below 1 would continue without")
+    counted = ["--set", "algorithm.name='tableone'", "--set", "rounds=1"]
+    assert checked(own_job, *own, *counted, "--out", "no_folder")[2][0].endswith(" (and 1 more silos)")
     assert noted[1].startswith("error: no_folder: cannot be written (Not a directory)")
     quorum = ["--set", "cohort.quorum=0.3"]
     code, told, noted = checked(own_job, *own, *quorum)

@@ -134,6 +134,20 @@ def compared_with(information: Tensor, kept: Tensor, levels: Sequence[Sequence[i
     return found
 
 
+def against_of(compared: Tensor, levels: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Return for each column of a level the one that it is compared with.
+
+    Args:
+        compared: What `compared_with` found, shape [p].
+        levels: The columns of each variable's levels, in the order of the levels.
+    """
+    found = dict[int, int]()
+    for places in levels:
+        for base in (nth for nth in places if compared[nth]):
+            found |= {nth: base for nth in places if nth != base}
+    return found
+
+
 def inverted(information: Tensor, kept: Tensor, names: Sequence[str]) -> Tensor:
     """Return the inverse of the information over the kept columns, with zeros for the others, shape [p, p].
 

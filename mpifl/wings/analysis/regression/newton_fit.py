@@ -15,9 +15,15 @@ from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.silo import Silo
 from mpifl.wings.analysis import WholeSums, exact_products as exact, kind_of, levels_of, told_of
-from mpifl.wings.analysis.regression.coefficients import Fit, compared_with, independent
+from mpifl.wings.analysis.regression.coefficients import Fit, against_of, compared_with, independent
 from mpifl.wings.analysis.regression.families import OutcomeModel
-from mpifl.wings.analysis.regression.newton_step import NewtonStep, check_finite, newton_step, uncentred
+from mpifl.wings.analysis.regression.newton_step import (
+    GROWN,
+    NewtonStep,
+    check_finite,
+    newton_step,
+    uncentred,
+)
 from mpifl.wings.analysis.regression.score_sums import RowSums
 from mpifl.wings.analysis.regression.silo_fits import SiloFits, own_fit
 from mpifl.wire import MOST_SCALARS, Update, summed
@@ -147,7 +153,8 @@ class NewtonFit(WholeSums):
                 found["own"] = self._own(cohort, {**now, **found})
             now |= found
         check_finite(self.family, sums, state.get("likelihood"), self.ridge)
-        found |= self._step(sums, now, state.get("step"))._asdict() | {"events": sums.events}
+        step = self._step(sums, now, state.get("step"))
+        found |= step._asdict() | {"events": sums.events, "grown": step.grown(state, now["tops"][:-1])}
         state |= found
         beta = state["beta"]
         state["w"] = torch.cat([beta[1:], uncentred(beta, state["centre"])[:1]]).float()
@@ -211,17 +218,8 @@ class NewtonFit(WholeSums):
             return None
         p, beta = len(state["beta"]), uncentred(state["beta"], state["centre"])
         of = state["likelihood"], int(state["examples"]), self.family, state["dispersion"]
-        return Fit(
-            self._named(p), beta, state["errors"], *of, self._against(state["compared"]), self.given(p)
-        )
-
-    def _against(self, compared: Tensor) -> dict[int, int]:
-        """Return for each column of a level the one that it is compared with."""
-        found = dict[int, int]()
-        for places in self._levels(len(compared)):
-            for base in (nth for nth in places if compared[nth]):
-                found |= {nth: base for nth in places if nth != base}
-        return found
+        against = against_of(state["compared"], self._levels(p))
+        return Fit(self._named(p), beta, state["errors"], *of, against, self.given(p))
 
     def told(self, server: Server) -> dict[str, Any]:
         """Return the table of coefficients."""
@@ -234,6 +232,8 @@ class NewtonFit(WholeSums):
             for nth, figures in fits.figures(server.state["kept"].bool()).items():
                 beside[nth] = {**beside.get(nth, {}), **figures}
             told["own_fits"] = fits.told(self._silos)
+        if float(server.state["grown"].max()) >= GROWN:
+            told["separating"] = fit.names[int(server.state["grown"].argmax())]
         return {"coefficients": fit.table(beside), **told}
 
     def measure(self, silo: Silo) -> Update:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,11 @@ SETTLED = 1e-8
 """Newton's decrement, twice the log-likelihood that the last step may gain, below which digits stand."""
 MOVES = 0.1
 """A step that moves a row's linear predictor by so much, and gains nothing, leads to no finite estimate."""
+
+GROWS = 1.3
+"""How much a standard error grows in each step where there is no finite estimate: by the root of e, about."""
+GROWN = 3
+"""So many such steps without a break are no accident of a fit's first steps."""
 
 
 class NewtonStep(NamedTuple):
@@ -44,6 +49,24 @@ class NewtonStep(NamedTuple):
     likelihood: float
     examples: int = 0
 
+    def grown(self, before: Mapping[str, Any], tops: Tensor) -> Tensor:
+        """Return in how many steps without a break each coefficient and its error have grown, shape [p].
+
+        Args:
+            before: The same of the step before, `step` and `errors`; without them all is 0.
+            tops: Powers of two above the magnitudes of the columns without their means, shape [p].
+        """
+        if "grown" not in before:
+            return torch.zeros_like(self.beta)
+        grows = self._moving(before["step"], tops) & (self.errors > GROWS * before["errors"])
+        return torch.where(grows, before["grown"] + 1, 0.0)
+
+    def _moving(self, before: Tensor, tops: Tensor) -> Tensor:
+        """Return whether coefficients move on by much, after the step before; bool of shape [p]."""
+        found = (self.step.abs() * tops > MOVES) & (self.step.abs() > before.abs() / 2)
+        found[0] = False  # the intercept moves against a column
+        return found
+
     def check_settling(
         self, family: OutcomeModel, before: Tensor | None, tops: Tensor, names: Sequence[str], ridge: float
     ) -> None:
@@ -61,9 +84,8 @@ class NewtonStep(NamedTuple):
         """
         if not family.fixed_dispersion or ridge or before is None or self.decrement > SETTLED:
             return
-        moving = (self.step.abs() * tops > MOVES) & (self.step.abs() > before.abs() / 2)
-        if moving[1:].any():  # the intercept moves against a column
-            raise InputError(separating(names[1 + int(moving[1:].long().argmax())]))
+        if (moving := self._moving(before, tops)).any():
+            raise InputError(separating(names[int(moving.long().argmax())]))
 
 
 def newton_step(

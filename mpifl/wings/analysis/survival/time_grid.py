@@ -43,11 +43,11 @@ class TimeGrid:
         Raises:
             InputError: a time lies beyond the grid.
         """
-        found = torch.ceil(times.double() / self.step * (1 - ROUNDED)).long()
-        if len(found) and int(found.max()) > CELLS:
+        found = torch.ceil(times.double() / self.step * (1 - ROUNDED))
+        if not (found <= CELLS).all():  # a step may be too small to divide by
             what = f"a time is beyond {CELLS:,} steps; use a larger step"
             raise InputError(f"[algorithm] step = {self.step:g}: {what}")
-        return found
+        return found.long()
 
     def time(self, cell: int) -> float:
         """Return the end of a cell, with the 7 digits that a float32 has."""
