@@ -179,7 +179,7 @@ def _row(one: Scored, found: Baseline, links: Mapping[str, str]) -> list[Cell]:
 
 def _judged(texts: Sequence[str], one: Scored, found: Baseline) -> list[Cell]:
     """Return cells of a row, of which the last says what is seen."""
-    look = LOOKS.get(texts[-1], "text")
+    look = f"text {LOOKS.get(texts[-1], '')}".strip()
     return [*map(Cell, texts[:-1]), Cell(outcome(one, found.metric), look=look)]
 
 

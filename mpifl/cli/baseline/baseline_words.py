@@ -116,7 +116,11 @@ def outcome(one: Scored, metric: MetricInfo) -> str:
         return said
     ends = [abs(end) for end in one.difference.reach]
     worse, better = ends if metric.higher_is_better else ends[::-1]
-    words = [f"{units.points(of, metric)} {word}" for of, word in ((better, "better"), (worse, "worse"))]
+    words = [
+        f"{units.points(of, metric)} {word}" for of, word in ((better, "better"), (worse, "worse")) if of
+    ]
+    if not words:
+        return said
     return f"{said}; up to {' or '.join(words)} is not excluded"
 
 

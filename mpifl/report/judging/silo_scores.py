@@ -39,7 +39,7 @@ def why_none(job: Mapping[str, Any]) -> str:
         return "withheld: differential privacy protects the scores on a silo's own examples"
     if isinstance(job.get("split"), Mapping):
         return "there are no scores of single silos: all hold columns of the same rows"
-    return "there are none: no silo holds out examples, or no round was scored yet"
+    return "there are no scores: no silo holds out examples, or no round was scored yet"
 
 
 def weights_told(weights: object) -> str:

@@ -51,7 +51,7 @@ from mpifl.report.runs import (
 
 ROOM, LONGEST, BESIDE = 120, 28, 9
 """Characters of a row of all runs on a desk, of a run's name there at most, and of a setting."""
-DOTS, MISSED = "one dot per seed", "not reached"
+DOTS, MISSED, POINTS = "one dot per seed", "not reached", "points"
 TEST = (
     "A t-test over the seeds compares each setting with the first, which has the best mean. It is paired "
     "where both have the same seeds, else Welch's."
@@ -195,7 +195,8 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
     several, worst = any(len(one.ends) > 1 for one in found), found[0].worst_head
     worst += ": mean and the worst" if several else ""
     told = [nth for nth, _ in enumerate(HEADS) if any(one.cells()[nth] != "-" for one in others)]
-    heads = [metric.label, DOTS, *(HEADS[nth] for nth in told), worst]
+    unit = [f", {POINTS}" * (metric.share and head != "p") for head in HEADS]
+    heads = [metric.label, DOTS, *(HEADS[nth] + unit[nth] for nth in told), worst]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
     for one, rival in zip(found, [None, *others], strict=True):
@@ -233,7 +234,10 @@ def _against(rival: Rival | None) -> list[Cell]:
     look, test = "worst" if rival.seen else "", rival.test
     values = rival.behind, test.low if test else None, rival.p, rival.rows[0] if rival.rows else None
     each = zip(rival.cells(), values, (look, "", look, ""), strict=True)
-    return [Cell("–", "") if value is None else Cell(text, value, of) for text, value, of in each]
+    return [
+        Cell("–", "") if value is None else Cell(text.removesuffix(f" {POINTS}"), value, of)
+        for text, value, of in each
+    ]
 
 
 def _places(found: Sequence[Standing]) -> tuple[Callable[[float], float], list[str]]:

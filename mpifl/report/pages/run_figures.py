@@ -28,8 +28,8 @@ SPENT = (
 )
 CARRIED = (("sent to silos", "bytes_sent", "test"), ("received", "bytes_received", "mean"))
 SAME = 0.005
-LAST = 10
-"""Rounds at the end whose values say what training changes."""
+LAST, FEWEST = 10, 3
+"""Rounds at the end whose values say what training changes: a quarter of all, within these limits."""
 MOST_TOLD = 5
 """Silos whose names are told of a round that left out more."""
 
@@ -148,11 +148,14 @@ def one_seed(summary: Summary) -> str:
         or summary.job.get("algorithm", {}).get("name") in OF_SUMS
     ):
         return ""
-    last = [value for r in summary.records if (value := number(r, key)) is not None][-LAST:]
+    each = [value for r in summary.records if (value := number(r, key)) is not None]
+    last = each[-min(LAST, max(FEWEST, len(each) // 4)) :]
     said = f"This is one run with seed {seed}: another seed gives another figure."
     if len(last) < 2:
         return said
     low, high = min(last), max(last)
+    if metric.write(low) == metric.write(high):
+        return said
     said += f" The last {len(last)} scored rounds lie from {metric.write(low)} to {metric.write(high)}: a"
     return f"{said} difference of {units.points(high - low, metric)} is no gain by itself."
 

@@ -101,6 +101,11 @@ def test_runs_are_called_by_all_settings_in_which_they_differ(tmp_path):
     assert legends(groups([read_run(run) for run in [few[0], changed]]))[1].startswith("fedprox")
     same = [make_run(tmp_path / name, 0.5, seed=3) for name in ("c", "d")]
     assert legends(groups([read_run(run) for run in same])) == ["c", "d"]
+    masks = {"security": {"masks": True, "least": 3}, "evaluate": {"silos": False}}
+    hidden = [make_run(tmp_path / "m0", 0.5), make_run(tmp_path / "m1", 0.5, **masks)]
+    named = legends(groups([read_run(run) for run in hidden]))
+    assert named[0].endswith(", no masks"), named
+    assert "no security" not in named[0]
     long = [make_run(tmp_path / f"{'x' * 50}{end}", 0.5, seed=3) for end in "yz"]
     assert legends(groups([read_run(run) for run in long])) == ["x" * 50 + "y", "x" * 50 + "z"]
     wide = [{"name": f"{'m' * 50}{end}:net"} for end in "yz"]
@@ -479,6 +484,7 @@ def test_a_single_lucky_run_is_not_best_and_the_files_have_each_runs_setting(tmp
         ("", ""),
     ]
     assert [row["setting_seeds"] for row in rows] == ["2"] * 4
+    assert {row["setting_low_by_rows"] for row in rows} == {""}, "how many rows judge is not known"
     first, second = json.loads((tmp_path / "c.json").read_text())["settings"]
     assert (first["setting"], first["setting_p"]) == ("lr 0.2", None)
     assert (second["setting_seen"], second["setting_p_holm"]) == (False, pytest.approx(told.pvalue))
@@ -493,7 +499,7 @@ def test_a_setting_has_a_dot_for_each_seed_and_a_line_of_its_deviation(tmp_path)
 
 
 def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp_path):
-    spec = write_folder(tmp_path / "shards", [4, 4, 4], silos_test=100)
+    spec = write_folder(tmp_path / "shards", [4, 4, 4], silos_test=100, test=100)
     alone = {"name": "ditto", "lambda": 0.0}
     runs = [
         *(make_run(tmp_path / f"a{n}", 0.9, n, {"0": 0.9, "1": 0.6, "2": 0.7}, shards=tmp_path / "shards")
@@ -511,6 +517,24 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
         "silo each silo alone fedavg, change −50 0 +50 fedavg 2 69.00% +1.00 70.00% "
         "0 70.00% +20.00 90.00% +20.00 1 90.00% −30.00 60.00% −30.00" in words
     ), "what the first setting changes is drawn"
+    assert "behind the first, points" in words
+    compare_runs(runs, output=Output(csv=tmp_path / "c.csv"))
+    rows = [*csv.DictReader((tmp_path / "c.csv").open())]
+    assert [row["setting"] for row in rows] == ["fedavg", "fedavg", "each silo alone"]
+    low, high = (float(rows[2][f"setting_{end}_by_rows"]) for end in ("low", "high"))
+    behind = float(rows[2]["setting_behind"])
+    assert low < behind < high
+    assert rows[0]["setting_low_by_rows"] == "", "of the first there is no difference"
+    for run, worst, gone in zip(runs, (0.6, 0.6, 0.69), ({"2": {"loss": 0.5}}, {}, {}), strict=True):
+        rounds = [*map(json.loads, (run / "metrics.jsonl").read_text().splitlines())]
+        rounds = [one | {"silo_accuracy_worst": worst, "silos": one["silos"] | gone} for one in rounds]
+        (run / "metrics.jsonl").write_bytes(b"".join(map(encode_record, rounds)))
+    told = " ".join(written(runs, tmp_path / "c.html")[1].titles())
+    assert "Left out, since their rows have no accuracy: silo 2." in told
+    table = told[told.index("Which silos gain?") :]
+    assert "2 69.00% – –" in table, "a silo without a value has no change"
+    assert "60.00%; 60.00% at silo 1 of a1" in told, "the worst silo, and in which run"
+    assert "69.00%, silo 2" in told, "of a single run"
     write_environment(runs[2], data=describe(write_folder(tmp_path / "others", [5, 4, 4])))
     assert "Which silos gain?" not in written(runs, tmp_path / "c.html")[1].text, "they hold other data"
 

@@ -16,6 +16,7 @@ from pages import Reader, bytes_of, check_whole, decoded
 from scipy import stats
 from unit.builders import write_folder, write_vertical_folder
 
+import mpifl
 from mpifl.common.errors import InputError
 from mpifl.common.pages import charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
@@ -223,6 +224,47 @@ def test_a_fit_has_its_table_on_the_page_and_whole_figures_in_a_narrow_terminal(
         show_coefficients(run, None, tmp_path / "none" / "c.tex")
 
 
+def test_the_table_of_who_is_in_the_data_stands_on_the_page_of_its_run(tmp_path):
+    """A real run of the algorithm."""
+    write_folder(tmp_path / "shards", [30, 40], classes=2)
+    job = {"name": "who", "shards": str(tmp_path / "shards"), "rounds": 1, "device": "cpu",
+           "model": {"name": "logreg"}, "algorithm": {"name": "tableone", "by_silo": True}}  # fmt: skip
+    mpifl.train(job, out=tmp_path / "run")
+    text, reader = read(tmp_path / "run")
+    words = " ".join(reader.titles())
+    assert re.search(r"Table 1 all \(70\) \S+ \(30\) \S+ \(40\) SMD between silos ", words), words
+    assert re.search(r"x0, mean \(SD\) -?[\d.]+ \([\d.]+\) ", words)
+    assert ">  median [quartiles]</th>" in text, "what is of a column stands below its name"
+    assert "outcome, n (%)" in words
+    assert "Silos There are no scores: no silo holds out examples" in words
+    assert "This is one run with seed" not in words, "of exact sums"
+    check_whole(text)
+
+
+def test_a_private_run_leads_with_what_it_has_spent(tmp_path, monkeypatch):
+    """A real short run: its epsilon is of the accountant, and the page holds what the record does."""
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    (tmp_path / "site").mkdir(mode=0o700)
+    write_folder(tmp_path / "shards", [30, 60], classes=2, test=20)
+    job = {"name": "private", "shards": str(tmp_path / "shards"), "rounds": 2, "device": "cpu", "seed": 3,
+           "model": {"name": "logreg"}, "local": {"lr": 0.1, "batch_size": 10},
+           "privacy": {"clip": 1.0, "noise": 1.1, "delta": 1e-4}, "evaluate": {"silos": False}}  # fmt: skip
+    mpifl.train(job, out=tmp_path / "run")
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    each = last["epsilon_silos"]
+    assert each["0"] > each["1"] > 0, "of fewer rows a batch takes a larger share"
+    words = " ".join(read(tmp_path / "run")[1].titles())
+    spent = f"Each example has spent at most epsilon {last['epsilon']:.4g} at delta 0.0001 in 2 rounds; no "
+    assert spent + "budget was set. Over silos it is from " in words
+    assert f"it is from {each['1']:.4g} (silo 1) to {each['0']:.4g} (silo 0)." in words
+    assert words.index(spent) < words.index("This is one run with seed 3: another seed gives another figure.")
+    assert "not protected by noise" not in words
+    assert "Silos Withheld: differential privacy protects the scores on a silo's own examples" in words
+    assert f"epsilon {last['epsilon']:.4f} clip 1.0 noise 1.1 delta 0.0001" in words or (
+        f"epsilon {last['epsilon']:.4f} delta 0.0001 clip 1.0 noise 1.1" in words
+    )
+
+
 def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path):
     spec = write_folder(tmp_path / "shards", [4], test=40)
     spec = spec.model_copy(update={"test": spec.test.model_copy(update={"groups": {"test": 20}})})
@@ -237,8 +279,7 @@ def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path
     write_environment(run, data=describe(spec))
     words, doubt = " ".join(read(run)[1].titles()), "intervals take rows as independent"
     assert (
-        "The last 10 scored rounds lie from 50.00% to 80.00%: a difference of 30.00 points is no gain"
-        in words
+        "The last 3 scored rounds lie from 50.00% to 80.00%: a difference of 30.00 points is no gain" in words
     )
     assert "4 rounds · saved model: round 11, the best" in words
     assert "are of the last round; figures above are of the best round, 11." in words

@@ -237,6 +237,8 @@ def test_a_silo_whose_rows_have_one_class_counts_by_accuracy_and_not_by_auroc(tm
     assert re.search(
         r"no difference seen; up to [\d.]+ points better or [\d.]+ points worse is not excluded", words
     )
+    looks = {given.get("class", "") for _, given in Reader(page_of(found, "t")).tags}
+    assert {look for look in looks if "worst" in look} == {"text worst"}, "at the left, as its heading"
     silos = [replace(one, over_pooled=one) for one in silos]
     beside = Baseline(
         ACCURACY, EXACT, silos, replace(whole, over_pooled=whole), rounds={"a": "7", "pooled": "9"}
