@@ -217,11 +217,8 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
     note = "Each dot is a run with its own seed. The line is mean ± standard deviation over the seeds."
     note += f" {TEST}" * any(one.test for one in others)
     note += HOLM * (sum(len(one.ends) > 1 for one in found) > 2)
-    note += (
-        BY_ROWS.format(found[0].judged.examples)
-        if found[0].judged and any(one.rows for one in others)
-        else ""
-    )
+    if found[0].judged and any(one.rows for one in others):
+        note += BY_ROWS.format(found[0].judged.examples)
     note += " Time is without scoring and checkpoints." + " Traffic and time are means per run." * several
     table = Table(["setting", *heads, "traffic", "time"], rows, sort=True, axes={DOTS: axis})
     return Figure("Settings, the best first", note, [table], wide=True)
