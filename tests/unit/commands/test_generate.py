@@ -118,9 +118,9 @@ def test_a_text_with_another_character_is_named(run, tmp_path):
 def test_texts_are_told_how_well_they_are_predicted(run, tmp_path, monkeypatch):
     """By the mean of -log p over the characters after the first, in sequences as long as the training's."""
     (tmp_path / "new").mkdir()
-    texts = {"b": "and so it goes\n" * 20, "a": "so"}
+    texts = {"b.txt": "and so it goes\n" * 20, "a.txt": "so"}
     for name, text in texts.items():
-        (tmp_path / "new" / f"{name}.txt").write_text(text)
+        (tmp_path / "new" / name).write_text(text)
     out = tmp_path / "p.csv"
     words = ["predict", run.folder, "--texts", tmp_path / "new", "--out", out]
     whole, sizes = _LanguageModel.outputs, []
@@ -129,7 +129,7 @@ def test_texts_are_told_how_well_they_are_predicted(run, tmp_path, monkeypatch):
     assert len(sizes) <= 3, "the windows of a text are answered together"
     with out.open() as file:
         found = list(csv.DictReader(file))
-    assert [one["id"] for one in found] == ["a", "b"]
+    assert [one["id"] for one in found] == ["a.txt", "b.txt"]
     module, characters = run.model().eval(), sorted(set(TEXT))
     for told in found:
         text, total = [characters.index(one) for one in texts[told["id"]]], 0.0

@@ -72,7 +72,7 @@ def test_scripts_read_json() -> None:
     assert metrics["rmse"] == {
         "name": "rmse",
         "what": "The root of the mean squared error.",
-        "of": ["regression"],
+        "of": ["regression", "counts"],
         "better": "lower",
     }
 

@@ -23,8 +23,9 @@ from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
 from mpifl.report.judging.predict import predict_run
 from mpifl.report.judging.trained import OwnModel, read_trained
 from mpifl.report.pages.answers_section import SILOS, Answered, answer_charts, plot_answers
+from mpifl.report.pages.diverged import weak_answers
 from mpifl.report.pages.run_page import write_report
-from mpifl.report.runs.chance import interval, of_no_use
+from mpifl.report.runs.chance import interval
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.run.folder import load_final
@@ -333,12 +334,12 @@ def test_a_page_says_where_a_model_is_of_no_use(tmp_path):
         "The 95% interval of the AUROC, 43.0% to 61.0%, includes 50%, so the model may tell the classes no "
     )
     rare = "No row is predicted as 'ill', and 8 are."
-    assert of_no_use(told, ["well", "ill"]) == f"{said}better than chance. {rare}"
+    assert weak_answers(told, ["well", "ill"]) == f"{said}better than chance. {rare}"
     of_use = ToldAnswers(intervals={"auroc": (0.6, 0.9)}, confusion=[[30, 1], [8, 2]])
-    assert [of_no_use(of_use, []), of_no_use(None, [])] == ["", ""]
+    assert [weak_answers(of_use, []), weak_answers(None, [])] == ["", ""]
     run, records = make_run(tmp_path, test=40, classes=2, task=YES_OR_NO, local={"lr": 1e-9})
     answers = ToldAnswers.model_validate(records[-1]["answers"]["test"])
-    assert (found := of_no_use(answers, ["0", "1"]))
+    assert (found := weak_answers(answers, ["0", "1"]))
     assert found in Reader(write_report(run).read_text()).text
 
 

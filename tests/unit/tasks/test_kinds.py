@@ -94,7 +94,7 @@ def test_only_the_keys_of_a_task_are_offered():
     assert ("delta", "regression") in rows
     assert ("gamma", "classification, binary, multilabel") in rows
     said = {row.of: row.values for row in tables()["task"] if row.name in ("loss", "metrics")}
-    assert said["regression"] == 'list of "mae", "mse", "rmse", "r2" or package.module:name or table'
+    assert said["regression, counts"] == 'list of "mae", "mse", "rmse", "r2" or package.module:name or table'
     losses = {row.of: row.values for row in tables()["task"] if row.name == "loss"}
     assert losses["binary, multilabel"] == '"bce", "focal" or package.module:name'
 

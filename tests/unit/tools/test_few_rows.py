@@ -79,7 +79,7 @@ def test_p_of_few_rows_is_that_of_the_exact_test_of_pairs(task, monkeypatch, pai
         assert one.difference.p == pytest.approx(stats.binomtest(pairs, pairs).pvalue)
         assert one.p == pytest.approx(min(1, 4 * 2 / 2**pairs))
         assert cells(one, found)[-1] == seen
-        assert (one.difference.low <= 0 <= one.difference.high) == (one.difference.p > 0.05)
+        assert (one.difference.low <= 0 <= one.difference.high) == (one.p > 0.05), "corrected alike"
     told = {6: "too few rows at", 8: "better for"}[pairs]
     assert verdict(found).endswith(f"; {told} each of 4 silos by itself.")
     assert mean.p < 0.01
