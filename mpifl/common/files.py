@@ -53,7 +53,9 @@ def write_named(option: str, path: Path, text: str) -> None:
     try:
         write_atomic(path, text.encode())
     except OSError as error:
-        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name another") from None
+        raise InputError(
+            f"{option} {path}: cannot be written ({error.strerror}); name another file"
+        ) from None
 
 
 def check_named(files: Iterable[tuple[str, Path]]) -> None:

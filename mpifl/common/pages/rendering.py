@@ -8,7 +8,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpifl.common import InputError, write_atomic
+from mpifl.common import InputError, write_named
 from mpifl.common.pages.glossary import words_in
 
 if TYPE_CHECKING:
@@ -70,9 +70,4 @@ def write_page(option: str, path: Path, content: str) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    try:
-        write_atomic(path, content.encode())
-    except OSError as error:
-        raise InputError(
-            f"{option} {path}: cannot be written ({error.strerror}); name another file"
-        ) from None
+    write_named(option, path, content)
