@@ -40,8 +40,8 @@ from mpifl.training.hosting import successor
 from mpifl.training.long_steps import LongSteps
 from mpifl.training.recovery import latest_mirror
 from mpifl.training.round_metrics import reportable
-from mpifl.training.run_parts import LastRound, RunTraining, assemble, scored_at_end
-from mpifl.training.start import first_progress, open_shards, title
+from mpifl.training.round_record import LastRound, scored_at_end
+from mpifl.training.start import RunTraining, assemble, first_progress, open_shards, title
 from mpifl.training.wing import WingsOf, core_alone, told_once
 from mpifl.wire import Finish, FinishReply, Transport
 from mpifl.wire.launching import library, survivable

@@ -1,24 +1,100 @@
-"""The start of a training: anew, from its last checkpoint, or after a dead server."""
+"""The parts of a training on the server, and its start: anew, from a checkpoint, or after a dead server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from mpifl.algorithms import Server
+from mpifl.algorithms import Algorithm, Server
 from mpifl.common import RoundLost, one_line
 from mpifl.data.shards import AnySpec
-from mpifl.exchange import first_of
-from mpifl.report.observers import Progress, Record
+from mpifl.exchange import Federation, first_of
+from mpifl.learning.metrics import MetricInfo
+from mpifl.report.observers import Observers, Progress, Record
 from mpifl.run.folder import checkpoint, note_lost, read_environment, read_metrics
 from mpifl.run.job import Job
 from mpifl.training.beforehand import differing, moved, notes_on_broken
+from mpifl.training.build import Built
+from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.devices import unused_gpus
+from mpifl.training.draw_cohort import Selector, round_clock
+from mpifl.training.early_stopping import BestModel
 from mpifl.training.hosting import BOTTOMS
-from mpifl.training.recovery import latest_mirror, state_of
-from mpifl.training.run_parts import RunTraining
+from mpifl.training.recovery import Recovery, latest_mirror, state_of
+from mpifl.training.round_metrics import MetricsCollector
+from mpifl.training.wing import Wing, of_one
 from mpifl.wire import Load, Open
 from mpifl.wire.launching import library, survivable
+
+
+@dataclass(frozen=True)
+class RunTraining:
+    """The parts of one training on the server.
+
+    Attributes:
+        job, spec, algorithm: The job, the federation, and the algorithm for it.
+        out: The run folder.
+        server: The state of the training.
+        exchange: Sends requests to the silos.
+        observers: Get each round's record, and notes for the user.
+        recovery: Keeps the training going when ranks die.
+        checkpoints: Writes and commits checkpoints.
+        metrics: The figures of each round.
+        selector: Chooses the silos of each round.
+        best: Records which round's model was best.
+        wings: The wings that the job asks for.
+    """
+
+    job: Job
+    spec: AnySpec
+    algorithm: Algorithm
+    out: Path
+    server: Server
+    exchange: Federation
+    observers: Observers
+    recovery: Recovery
+    checkpoints: CheckpointManager
+    metrics: MetricsCollector
+    selector: Selector
+    best: BestModel
+    wings: Sequence[Wing]
+
+    @property
+    def metric(self) -> MetricInfo:
+        """The task's main metric, which judges the training."""
+        return self.algorithm.task.main_metric
+
+
+def assemble(built: Built, out: Path) -> RunTraining:
+    """Return the parts of a training on the server."""
+    job, spec, server, exchange, wings = built.job, built.spec, built.server, built.exchange, built.wings
+    algorithm = job.build_algorithm().for_federation(spec)
+    observers = Observers()
+    exchange.listen(observers.note)
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    recovery = Recovery(exchange, server, out, sizes, observers.note, algorithm)
+    checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers)
+    metrics = MetricsCollector(job, spec, algorithm, server, recovery, note=observers.note, wings=wings)
+    coins = of_one(wings, lambda wing: wing.coins(len(spec.silos), out), "the draw of silos")
+    for wing in wings:
+        wing.begin(server, exchange, observers.note)
+    return RunTraining(
+        job=job,
+        spec=spec,
+        algorithm=algorithm,
+        out=out,
+        server=server,
+        exchange=exchange,
+        observers=observers,
+        recovery=recovery,
+        checkpoints=checkpoints,
+        metrics=metrics,
+        selector=Selector(job.cohort, sizes, server, coins, round_clock(algorithm, spec, job.seed)),
+        best=BestModel(job.evaluate, algorithm, server, out),
+        wings=wings,
+    )
 
 
 def title(job: Job, spec: AnySpec, server: Server, workers: Sequence[Mapping[str, str]]) -> str:
