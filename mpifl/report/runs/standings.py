@@ -231,7 +231,7 @@ def verdict(found: Sequence[Standing]) -> list[str]:
         few = ": each seed has shards of its own, and fewer than two seeds are common to all" * repeats
         return [f"The runs are scored on different rows{few}, so they are not ranked.", *left_out]
     others = rivals(found)
-    said = [_head(found[0], others), _next(found, others), *_rest(others), *_tested(found[0])]
+    said = [_head(found[0], others), _next(found, others), *_rest(found[0], others), *_tested(found[0])]
     said += ["Each seed has shards of its own, the same for all settings."] if repeats else []
     if judged and judged.some_seeds:
         seeds = " and ".join(map(str, found[0].seeds)) if len(found[0].seeds) < MOST_NAMED else "those"
@@ -277,6 +277,10 @@ def _head(first: Standing, others: Sequence[Rival]) -> str:
     figure = f"{first.metric.label} {first.written()}, {of}"
     if all(one.seen for one in others):
         return f"{_first(first.name)} is best: {figure}."
+    several = [one for one in others if one.test]
+    if several and all(one.seen for one in several):
+        of = f"the {len(several) + 1:,} settings with several seeds"
+        return f"{_first(first.name)} is the best of {of}: {figure}."
     if any(one.seen for one in others):
         return f"No single setting is best. {_first(first.name)} has the best mean: {figure}."
     many = f"the {len(others) + 1:,} settings" if len(others) > 1 else "the two settings"
@@ -292,15 +296,15 @@ def _first(name: str) -> str:
     return name.replace("each", "Each", 1) if name.startswith("each silo alone") else name
 
 
-def _rest(others: Sequence[Rival]) -> list[str]:
+def _rest(first: Standing, others: Sequence[Rival]) -> list[str]:
     """Say which of several settings the first is ahead of, where it is ahead of some and not of others."""
     ahead = [one.standing.name for one in others if one.seen]
     level = [one.standing.name for one in others if one.test and not one.seen]
     single = [one.standing.name for one in others if not one.test]
     if not ahead or len(ahead) == len(others):
         return []
-    said = [f"It is ahead of {listed(ahead)}."]
-    said += [f"No difference is seen between it and {listed(level)}."] if level else []
+    said = [f"{_first(first.name)} is ahead of {listed(ahead)}."]
+    said += [f"No difference is seen between {first.name} and {listed(level)}."] if level else []
     return [*said, *([f"A single seed cannot show a difference to {listed(single)}."] if single else [])]
 
 

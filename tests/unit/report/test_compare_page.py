@@ -394,11 +394,17 @@ def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
         "by a paired t-test over 4 seeds, both corrected by Holm for all 3 pairs of settings."
     )
     assert ": 95% interval " in found[1]
-    assert found[2].startswith("It is ahead of lr 0.3")
+    assert found[2].startswith("lr 0.1 is ahead of lr 0.3")
     assert found[3:] == [
-        "No difference is seen between it and lr 0.2.",
+        "No difference is seen between lr 0.1 and lr 0.2.",
         "A single seed cannot show a difference to lr 0.4.",
     ]
+    (tmp_path / "fewer").mkdir()
+    fewer = verdict(
+        standings_of([read_run(run) for run in settings_of(tmp_path / "fewer", *ends[::2], ends[3])])
+    )
+    assert fewer[0].startswith("lr 0.1 is the best of the 2 settings with several seeds: accuracy 81.50")
+    assert fewer[-1].startswith("A single seed cannot show a difference to lr 0.3")
 
 
 def test_differences_over_seeds_are_those_of_scipy():
