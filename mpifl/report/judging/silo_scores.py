@@ -29,17 +29,17 @@ def ranked(silos: Mapping[str, Mapping[str, Any]], metric: MetricInfo) -> list[t
     return sorted(found, key=lambda one: (one[1] is None, sign * (one[1] or 0.0)))
 
 
-def why_none(job: Mapping[str, Any]) -> str:
-    """Say why there is no score of single silos."""
+def why_none(job: Mapping[str, Any], scored: bool = False) -> str:
+    """Say why there is no score of single silos; `scored` says whether a round was scored at all."""
     security = job.get("security")
     if isinstance(security, Mapping) and security.get("masks", True):
-        return "withheld: sums are masked, so each silo alone knows its score"
+        return "withheld: sums are masked, so no silo tells its score"
     privacy = job.get("privacy")
     if isinstance(privacy, Mapping) and privacy.get("evaluate_unprotected") is not True:
         return "withheld: differential privacy protects the scores on a silo's own examples"
     if isinstance(job.get("split"), Mapping):
         return "there are no scores of single silos: all hold columns of the same rows"
-    return "there are no scores: no silo holds out examples, or no round was scored yet"
+    return "there are no scores: no silo holds out examples" + ", or no round was scored yet" * (not scored)
 
 
 def weights_told(weights: object) -> str:

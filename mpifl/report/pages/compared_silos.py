@@ -11,7 +11,16 @@ from mpifl.common import Names
 from mpifl.common.pages import Cell, Figure, Table, charts
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, scores
-from mpifl.report.pages.gains import Gain, drawn_around_zero, gains, held_against, how_to_tell, values
+from mpifl.report.pages.gains import (
+    Gain,
+    drawn_around_zero,
+    gained,
+    gains,
+    held_against,
+    how_to_tell,
+    values,
+    without_alike,
+)
 from mpifl.report.runs import (
     Held,
     Standing,
@@ -129,7 +138,8 @@ def silos_of_settings(
     note += (
         f"The first column, {against.name}, is the reference of all changes, since {_why(against, asked)}. "
     )
-    note += f"{held_against(gain for of in over for gain in of.values())} All those of {heads[0]} are drawn."
+    note += held_against(gain for of in over for gain in of.values())
+    note += f" The chart has all changes of {heads[0]}."
     changes = [over[0].get(row[0].text) for row in rows]
     told = [(of.write(metric), of.by, *(of.reach or (of.by, of.by))) if of else None for of in changes]
     drawn, axis = drawn_around_zero(told, metric)
@@ -157,9 +167,8 @@ def _why(reference: Standing, asked: bool) -> str:
 
 def _without(found: Sequence[Standing], held: Mapping[str, Held]) -> str:
     """Say which silos have rows of one class, and which have no value and are left out."""
-    metric, alike, without = found[0].metric, dict[str, None](), dict[str, None]()
+    metric, alike, without = found[0].metric, alike_of(found, held), dict[str, None]()
     for told in (scores(run) for one in found for run in one.group.runs):
-        alike |= dict.fromkeys(name for name, of in told.items() if one_class(of, held.get(name)))
         without |= dict.fromkeys(name for name, of in told.items() if number(of, metric.name) is None)
     rest = [name for name in without if name not in alike or metric.name != "auroc"]
     said = (
@@ -167,7 +176,42 @@ def _without(found: Sequence[Standing], held: Mapping[str, Held]) -> str:
         if rest
         else ""
     )
-    return f"{alike_told([*alike], metric)} {said}".strip()
+    return f"{alike_told(alike, metric)} {said}".strip()
+
+
+def alike_of(found: Sequence[Standing], held: Mapping[str, Held]) -> list[str]:
+    """Return the silos whose scored rows have one class."""
+    told = [scores(run) for one in found for run in one.group.runs]
+    each = (name for silos in told for name, of in silos.items() if one_class(of, held.get(name)))
+    return [*dict.fromkeys(each)]
+
+
+def without_one_class(found: Sequence[Standing], held: Mapping[str, Held]) -> list[str]:
+    """Say what the first two settings have without silos whose rows have one class, where settings are ranked
+    by all rows of silos together."""
+    alike, metric = alike_of(found, held), found[0].metric if found else None
+    if not alike or metric is None or not chance.counts(metric) or found[0].judged is None:
+        return []
+    if found[0].judged.curve() != metric.pooled:
+        return []
+    each = []
+    for one in found[:2]:
+        rest = [(of.out, value) for name, value in _means(one).items()
+                if name not in alike and (of := held.get(name)) and of.out]  # fmt: skip
+        if not rest:
+            return []
+        share = sum(rows * value for rows, value in rest) / sum(rows for rows, _ in rest)
+        each.append(f"{one.name} has {metric.write(share)}")
+    who = f"the silo{'s' * (len(alike) > 1)} of one class ({NAMES.listed(alike, MOST_NAMED)})"
+    return [f"Without {who}, {' and '.join(each)}."]
+
+
+def gained_by_first(
+    over: Mapping[str, Gain], found: Sequence[Standing], reference: Standing, held: Mapping[str, Held]
+) -> str:
+    """Say what the silos gain by the first setting over the reference."""
+    said = gained(over, found[0].metric, reference.name, found[0].name)
+    return said + without_alike(over, alike_of(found, held), found[0].metric)
 
 
 def did_it_help(found: Sequence[Standing]) -> Figure | None:
@@ -177,11 +221,11 @@ def did_it_help(found: Sequence[Standing]) -> Figure | None:
     if not (how := how_to_tell(run)):
         return None
     job, seeds = shlex.quote(f"{run.run}/job.toml"), shlex.quote(f"{run.run}-seeds")
-    rows = [
-        ["Each silo alone, all rows pooled, and the federated model", how],
-        ["Does another seed say the same?", f"mpifl sweep {job} --set seed=1,2,3 --out {seeds}"],
-        ["Which setting is best over these seeds?", f"mpifl compare {seeds} --page {seeds}.html"],
-    ]
+    how = how.removeprefix("To answer, run '").removesuffix("'.")
+    rows = [["Each silo alone, all rows pooled, and the federated model", how]]
+    if len(found[0].group.runs) == 1:
+        again = f"mpifl sweep {job} --set seed=1,2,3 --out {seeds}"
+        rows.append(["Does another seed say the same?", again])
     note = f"These commands tell for {found[0].name}, the setting with the best mean."
     return Figure("Did it help?", note, [Table.of(["question", "command"], rows, text=1)], wide=True)
 

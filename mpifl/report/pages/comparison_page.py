@@ -14,10 +14,11 @@ from mpifl.report.pages.compared_silos import (
     counted,
     did_it_help,
     each_against,
+    gained_by_first,
     reference_of,
     silos_of_settings,
+    without_one_class,
 )
-from mpifl.report.pages.gains import gained
 from mpifl.report.pages.grid import Tried, grid
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.pictures import AXES, curve, group_looks, lie_above, lying
@@ -56,12 +57,10 @@ TEST = (
     "A t-test over the seeds compares each setting with the first, which has the best mean. It is paired "
     "where both have the same seeds, else Welch's."
 )
-HOLM = (
-    " Interval and p are corrected by Holm for all pairs of settings, so they never differ in what they show."
-)
+HOLM = " Interval and p are corrected by Holm for all pairs of settings."
 BY_ROWS = (
-    " The interval by rows is what chance makes of the {:,} rows that judge, for one model of each setting. "
-    "Which answers differ is not recorded: the most that can are taken."
+    " The interval by rows is what chance makes of the {:,} rows that judge, for one model of each setting "
+    "that has the mean, in whole rows. Which answers differ is not recorded, so it is the widest possible."
 )
 
 
@@ -91,14 +90,14 @@ def compare_page(
     said = verdict(found)
     if found and target is not None and all(_to_target(one, target).text == MISSED for one in found):
         said.insert(1, f"No setting reached the target, {found[0].metric.write_briefly(target)}.")
-    said += [*ranked_by(found), *lost]
+    said += [*ranked_by(found), *without_one_class(found, held), *lost]
     if found:
         reference = reference_of(found, against)
         silos, over = silos_of_settings(found, reference, held, against is not None)
         drawn = [_settings(found, target, path), each_against(found, reference if against else None),
                  _grid(found, path), *_panels(found, target), silos, did_it_help(found)]  # fmt: skip
         if reference and over:
-            said.append(gained(over, found[0].metric, reference.name, found[0].name))
+            said.append(gained_by_first(over, found, reference, held))
     said.append(_accounted(summaries, left_out, found))
     return render(
         "compare.html",
@@ -193,7 +192,7 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
     """Return a row for each setting, the best first: its mean, a dot a seed, what it cost."""
     metric, (place, axis), others = found[0].metric, _places(found), rivals(found)
     several, worst = any(len(one.ends) > 1 for one in found), found[0].worst_head
-    worst += ": mean and the worst" if several else ""
+    worst += ": mean over seeds; lowest of all" if several else ""
     told = [nth for nth, _ in enumerate(HEADS) if any(one.cells()[nth] != "-" for one in others)]
     unit = [f", {POINTS}" * (metric.share and head != "p") for head in HEADS]
     heads = [metric.label, DOTS, *(HEADS[nth] + unit[nth] for nth in told), worst]

@@ -72,7 +72,8 @@ def model_told(summary: Summary) -> str:
     if (best := summary.model_round) is not None:
         return f"saved model: round {best:,}, the best"
     if summary.finished:
-        return f"saved model: round {summary.rounds:,}, the last"
+        use = ", of no use" * of_no_use(summary)
+        return f"saved model: round {summary.rounds:,}, the last{use}"
     kept = saved(summary.run)
     return f"newest checkpoint: round {kept[0]:,}" if kept else "no model is saved yet"
 
@@ -123,7 +124,8 @@ def _grown(summary: Summary) -> Iterator[Event]:
     for key, name in chance.LOSSES.items():
         if (of := chance.grown(summary, key)) is not None:
             reason = _highest(summary, of) if key == "test_loss" else ""  # silos tell no training loss
-            yield Event(of.since, f"The {name} {of.words}", reason)
+            usual = cause(summary.job).rstrip(". ") if of.diverged else ""
+            yield Event(of.since, f"The {name} {of.words}", reason or usual)
 
 
 def _highest(summary: Summary, of: chance.Grown) -> str:

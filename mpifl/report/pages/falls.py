@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 from statistics import median
@@ -20,6 +21,9 @@ is not known, of more than so many times the usual step."""
 MOST_FALLS, MOST_BLAMED, MOST_NAMED = 3, 3, 10
 MOST_LOOKED = 200
 """The largest falls of which some may exceed chance."""
+UNKNOWN = "not known why"
+DEEP = 0.25
+"""A fall of this share of the whole span is told at the top."""
 FEWEST = 6
 """Right answers that a fall beyond chance loses at least: the exact p of five is 0.06."""
 
@@ -32,6 +36,7 @@ def falls(summary: Summary, least: bool = True) -> list[tuple[int, float]]:
         least: Whether a fall must exceed chance, or the run's usual steps.
     """
     points, sign = _points(summary), 1 if summary.metric.higher_is_better else -1
+    points = [one for one in points if one[0] < (since(summary) or math.inf)]  # later ones are of no use
     steps = [(at, sign * (old - new)) for (_, old), (at, new) in pairwise(points)]
     if not steps:
         return []
@@ -46,6 +51,29 @@ def falls(summary: Summary, least: bool = True) -> list[tuple[int, float]]:
     return list(islice(beyond, MOST_FALLS))
 
 
+def deepest_fall(summary: Summary) -> str:
+    """Say when a run fell far, and when it was back; "" of one that did not."""
+    found, points, metric = falls(summary), dict(_points(summary)), summary.metric
+    if not found or found[0][1] < DEEP * (max(points.values()) - min(points.values())):
+        return ""
+    (at, by), sign = found[0], 1 if metric.higher_is_better else -1
+    verb, before = "fell" if sign > 0 else "rose", points[at] + sign * by
+    back = next((nth for nth, value in points.items() if nth > at and sign * (value - before) >= 0), None)
+    after = f"; it was back in round {back:,}" if back else "; it has not been back since"
+    return f"It {verb} by {units.points(by, metric)} to {metric.write(points[at])} in round {at:,}{after}."
+
+
+def slid(summary: Summary, at: int, best: float) -> str:
+    """Say how much worse the last round is than the best one, and what chance makes of that."""
+    value, metric, rows = number(summary.records[-1], summary.judged_by or ""), summary.metric, summary.rows
+    if value is None or value == best:
+        return ""
+    said = f"; round {summary.rounds:,} is {units.points(abs(best - value), metric)} worse"
+    if not rows or not chance.counts(metric):
+        return said
+    return f"{said}, {'more than chance makes' if chance.differ(best, value, rows) else 'within chance'}"
+
+
 def _rows(summary: Summary) -> int:
     """Return on how many rows chance is known of what a run is judged by; 0 where it is not."""
     return summary.rows if chance.counts(summary.metric) else 0
@@ -57,14 +85,18 @@ def rule(summary: Summary) -> list[str]:
         return []
     what, rows = "fall" if summary.metric.higher_is_better else "rise", _rows(summary)
     least = f"chance on the {rows:,} scored rows" if rows else f"{USUAL} times the median step"
-    least += f", and {SHARE:.0%} of the range over all rounds"
+    least = f"both {least} and {SHARE:.0%} of the range over all rounds"
     said = f"A {what} is told where it exceeds {least}; the {MOST_FALLS} largest at most"
     by_size = ", ".join(str(at) for at, _ in falls(summary))
     said += f", which by size are of rounds {by_size}" * (", " in by_size)
     found = [f"{said}." if by_size else f"No {what} exceeds {least}."]
-    of_silos = f"That of a silo must exceed chance on its own rows, and {USUAL} times its median step. "
-    of_silos += "Intervals take it that as many answers changed as can have."
-    return [*found, of_silos] if chance.counts(summary.metric) else found
+    if not chance.counts(summary.metric):
+        return found
+    of_silos = (
+        f"A {what} of a silo is told where it exceeds both chance on its own rows and {USUAL} times its"
+    )
+    found += [f"{of_silos} median step."] if any(record.get("silos") for record in summary.records) else []
+    return [*found, "Which answers changed is not recorded, so intervals are the widest possible ones."]
 
 
 def told_falls(summary: Summary, names: Names) -> list[Event]:
@@ -113,13 +145,7 @@ def _why(summary: Summary, at: int, names: Names) -> str:
     new, old = number(record, "train_loss"), number(before, "train_loss")
     if new is not None and old is not None and new > chance.GREW * old > 0:
         said.append(f"the training loss rose from {old:.3g} to {new:.3g}")
-    return "; ".join([*(said or [_unknown(summary, at)]), *_drawn(summary, place, names)])
-
-
-def _unknown(summary: Summary, at: int) -> str:
-    """Say why a round is worse where nothing else happened in it: the run had diverged, or nobody knows."""
-    start = since(summary)
-    return f"the run had diverged since round {start:,}" if start and start <= at else "not known why"
+    return "; ".join([*(said or [UNKNOWN]), *_drawn(summary, place, names)])
 
 
 def _drawn(summary: Summary, place: int, names: Names) -> list[str]:
@@ -128,8 +154,10 @@ def _drawn(summary: Summary, place: int, names: Names) -> list[str]:
     if not each[-1]:
         return []
     first = [silo for silo in each[-1] if not any(silo in before for before in each[:-1])]
-    said = f"only {names.listed(each[-1], MOST_NAMED)} trained"
-    return [f"{said}, {names.listed(first, MOST_NAMED)} for the first time" if first and place else said]
+    said = f"{names.listed(each[-1], MOST_NAMED)} trained"
+    return [
+        f"{said}, of these {names.listed(first, MOST_NAMED)} for the first time" if first and place else said
+    ]
 
 
 def _absent(record: Mapping[str, object]) -> list[str]:
@@ -152,19 +180,20 @@ def silo_falls(
         return []
     drops = np.nan_to_num((values[:, :-1] - values[:, 1:]) * (1 if metric.higher_is_better else -1))
     usual, of_model = USUAL * np.median(np.abs(drops), axis=1), {at for at, _ in falls(summary)}
+    end = since(summary) or math.inf
     rows = np.array([held[name].out if name in held else 0 for name in called])
     looked = np.where(drops * rows[:, None] > FEWEST - 0.5, drops, 0.0)
     for place in np.argsort(-looked, axis=None, kind="stable")[:MOST_LOOKED].tolist():
         row, nth = divmod(place, drops.shape[1])
         old, new = values[row, nth : nth + 2].tolist()
         of, at = held.get(called[row]), rounds[nth + 1]
-        if of is None or not of.out or at in of_model or drops[row, nth] <= usual[row]:
+        if of is None or not of.out or at in of_model or at >= end or drops[row, nth] <= usual[row]:
             continue
         if chance.differ(old, new, of.out):
             verb, by = "falls" if metric.higher_is_better else "rises", units.points(drops[row, nth], metric)
             said = f"{metric.title} of silo {called[row]} {verb} by {by} to {metric.write(new)}"
             reach = units.between(*chance.apart(new, old, of.out), metric)
-            found.append(Event(at, said, f"{_unknown(summary, at)}; 95% interval: {reach} ({of.words()})"))
+            found.append(Event(at, said, f"{UNKNOWN}; 95% interval: {reach} ({of.words()})"))
     return found[: MOST_FALLS - len(of_model)]
 
 

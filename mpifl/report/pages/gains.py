@@ -15,7 +15,7 @@ from mpifl.common import LARGEST_FILE, InputError, one_line, read_whole
 from mpifl.common.pages import Cell, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.judging import ranked, scores
-from mpifl.report.runs import Difference, Held, Summary, chance, trains_alone, units
+from mpifl.report.runs import Difference, Held, Summary, chance, one_class, trains_alone, units
 from mpifl.run.folder import same_data
 from mpifl.run.job import OF_SUMS
 
@@ -26,7 +26,8 @@ UNTOLD = "Chance is not known for single silos."
 ALONE, THIS = "a model trained alone", "this model"
 PAIRED = (
     "Both models answer the same rows, so chance is that of pairs (Tango's interval). Which rows changed is "
-    "not recorded: the most that can have are taken. Nothing is corrected for the number of silos."
+    "not recorded, so the interval is the widest possible one. It is widened to 0 where McNemar's exact test "
+    "sees no difference. Nothing is corrected for the number of silos."
 )
 MOST_NAMED = 3
 """Silos that are named as below guessing."""
@@ -128,26 +129,33 @@ def values(summary: Summary) -> dict[str, float]:
 def gain_unknown(summary: Summary) -> list[str]:
     """Say what a baseline has told of a run, or that it cannot tell whether it helped a silo, and what can.
 
-    Nothing is said of a run that diverged, of exact sums, or whose silos train alone or have columns of the
-    same rows.
+    Nothing is said of exact sums, or of silos that train alone.
     """
-    if not (how := how_to_tell(summary)) or summary.diverged:
+    if not (how := how_to_tell(summary)):
         return []
+    who = "party" if "split" in summary.job else "silo"
+    if summary.diverged:
+        return [f"Did it help a {who}? No: the run diverged."]
     if told := _told_by_baseline(summary.run):
         table = summary.run.absolute().parent / "baseline.html"
         return [f"Did it help a silo? {told} {table} has the table of the silos."]
-    return [f"Did it help a silo? This page cannot tell, since no silo was trained alone. {how}"]
+    return [f"Did it help a {who}? This page cannot tell, since no {who} was trained alone. {how}"]
 
 
 def how_to_tell(summary: Summary) -> str:
-    """Say what shows whether a run helped a silo; "" of exact sums, and of silos that train alone or have
-    columns of the same rows."""
+    """Say what shows whether a run helped a silo; "" of exact sums, and of silos that train alone."""
     algorithm, run = summary.job.get("algorithm", {}), shlex.quote(str(summary.run))
-    if algorithm.get("name") in OF_SUMS or trains_alone(summary.job) or "split" in summary.job:
+    if algorithm.get("name") in OF_SUMS or trains_alone(summary.job):
         return ""
+    if "split" in summary.job:
+        how = "To answer, the party with the labels trains a model on its own columns alone"
+        return f"{how}, with the same training and test rows."
     if "privacy" in summary.job or "security" in summary.job:
-        how = "Each silo can tell for itself: train on its own rows alone, and score that run and this one"
-        return f"{how} by 'mpifl evaluate RUN --data SHARDS', with its own rows in SHARDS."
+        how = (
+            "Each silo can tell for itself. It keeps rows that no model is trained on, as the test split of a"
+        )
+        how += " shard. It trains a model on its other rows alone, and scores both runs by"
+        return f"{how} 'mpifl evaluate RUN --data SHARD'."
     if summary.own_models or "personal" in algorithm:
         how = "Train each silo alone (algorithm 'ditto' with lambda = 0), then run"
         return f"{how} 'mpifl report {run} --alone RUN'."
@@ -240,7 +248,22 @@ def compared(
     setting, against = "personal models" if summary.personal else THIS, ALONE
     if own != other:
         setting, against = f"{setting} (round {own:,})", f"{against} (round {other:,})"
-    return [gained(found, summary.metric, against, setting), _largest_loss(found, summary.metric, held)]
+    told = scores(summary)
+    alike = [name for name in found if one_class(told.get(name, {}), held.get(name))]
+    return [
+        gained(found, summary.metric, against, setting) + without_alike(found, alike, summary.metric),
+        _largest_loss(found, summary.metric, held),
+    ]
+
+
+def without_alike(found: Mapping[str, Gain], alike: Sequence[str], metric: MetricInfo) -> str:
+    """Say what silos gain without those whose rows have one class, which one answer serves; "" of none."""
+    rest = [gain for name, gain in found.items() if name not in alike]
+    if not rest or len(rest) == len(found) or not chance.counts(metric):
+        return ""
+    change = Gain(0.0, fmean(gain.by for gain in rest), None).write(metric)
+    who = "silo" if len(alike) == 1 else "silos"
+    return f" Without the {who} of one class ({', '.join(alike[:MOST_NAMED])}) it is {change} points."
 
 
 def _singly(found: Mapping[str, Gain]) -> str:

@@ -15,7 +15,7 @@ from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.observers import HELD_OUT, best_round, judged
 from mpifl.report.pages import diverged
 from mpifl.report.pages.diverged import Event
-from mpifl.report.pages.falls import MOST_NAMED, rule, told_falls
+from mpifl.report.pages.falls import MOST_NAMED, deepest_fall, rule, slid, told_falls
 from mpifl.report.pages.gains import below_guessing
 from mpifl.report.pages.trust_section import spent
 from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, units
@@ -36,6 +36,7 @@ def verdict(
         for one in (
             diverged.told(summary, names),
             _reached(summary),
+            deepest_fall(summary),
             spent(summary),
             stopped,
             "" if diverged.of_no_use(summary) else _of_silos(summary, held),
@@ -49,7 +50,7 @@ def _reached(summary: Summary) -> str:
     metric, judged, final = summary.metric, summary.judged_by, summary.final()
     useless = diverged.of_no_use(summary)
     title = f"{metric.title} of the model that diverged" if useless else metric.title
-    end = ", which is not to be reported." if useless else f"{_of_target(summary)}."
+    end = ". Do not report this figure." if useless else f"{_of_target(summary)}."
     by = f", by {summary.model_words}" if summary.model_words else ""
     by += ", by the shared model" if summary.personal and judged == metric.test else ""
     tested = "the test rows of all silos" if "split" in summary.job else "the server's test set"
@@ -62,7 +63,11 @@ def _reached(summary: Summary) -> str:
     held = f"on {held}, taken together as one set"
     of = {metric.test: f"on {tested}", metric.pooled: held}
     mean = f"as the silos' mean, weighted by {'validation rows' if summary.by_valid else 'examples'}"
-    return f"{title} is {metric.write(value, summary.target)} {of.get(judged, mean)}{by}{end}"
+    sure = ""
+    if summary.rows and chance.counts(metric) and not useless:
+        low, high = map(metric.write, chance.interval(value, summary.rows))
+        sure = f" (95% interval {low} to {high})"
+    return f"{title} is {metric.write(value, summary.target)}{sure} {of.get(judged, mean)}{by}{end}"
 
 
 def _unscored(summary: Summary) -> str:
@@ -243,23 +248,12 @@ def _marks(summary: Summary) -> list[Event]:
         beaten = f", {chance.NO_BETTER}" * chance.guesses(summary, best[1])
         found.append(
             Event(
-                best[0], f"Best {metric.label}{where}: {metric.write(best[1])}{beaten}{_slid(summary, *best)}"
+                best[0], f"Best {metric.label}{where}: {metric.write(best[1])}{beaten}{slid(summary, *best)}"
             )
         )
     if summary.stopped:
         found.append(Event(summary.rounds, "The run stops early"))
     return found
-
-
-def _slid(summary: Summary, at: int, best: float) -> str:
-    """Say how much worse the last round is than the best one, and what chance makes of that."""
-    value, metric, rows = number(summary.records[-1], summary.judged_by or ""), summary.metric, summary.rows
-    if value is None or value == best:
-        return ""
-    said = f"; round {summary.rounds:,} is {units.points(abs(best - value), metric)} worse"
-    if not rows or not chance.counts(metric):
-        return said
-    return f"{said}, {'more than chance makes' if chance.differ(best, value, rows) else 'within chance'}"
 
 
 def missed(records: Sequence[Mapping[str, object]]) -> list[tuple[str, list[int], str]]:

@@ -156,8 +156,11 @@ def one_seed(summary: Summary) -> str:
     low, high = min(last), max(last)
     if metric.write(low) == metric.write(high):
         return said
-    said += f" The last {len(last)} scored rounds lie from {metric.write(low)} to {metric.write(high)}: a"
-    return f"{said} difference of {units.points(high - low, metric)} is no gain by itself."
+    said += f" The last {len(last)} scored rounds lie from {metric.write(low)} to {metric.write(high)}"
+    if last[-1] == metric.best(each):
+        return f"{said}, and the last one is the best of all: more rounds may gain more."
+    apart = units.points(high - low, metric)
+    return f"{said}. So another run that is better by less than {apart} is not better by that alone."
 
 
 def reach_of(value: float, of: Held | None, metric: MetricInfo) -> str:

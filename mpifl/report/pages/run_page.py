@@ -153,7 +153,7 @@ def page(
         every=every,
         broad=alone is not None,  # its table of silos has two more columns
         state=_state(summary, every),
-        head=_head(summary, environment, names, every, held, gain),
+        head=_head(summary, environment, names, every, held, gain, silos=len(getattr(spec, "silos", ()))),
         cards=cards[-1:] if of_no_use(summary) else cards,  # its time
         figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
@@ -206,15 +206,16 @@ def _head(
     every: float | None,
     held: Mapping[str, Held],
     gain: Sequence[str],
+    silos: int,
 ) -> list[tuple[str, str]]:
-    """Return what stands below the name: the look and the words of each paragraph."""
+    """Return the look and the words of what stands below the name; `silos` is their number, if known."""
     words = headline(summary.job)
     one, several = ("party", "parties") if "split" in summary.job else ("silo", "silos")
     for what, more, many in (
-        (one, several, environment.get("silos") or scores(summary)),
-        ("rank", "ranks", environment.get("ranks")),
+        (one, several, silos or len(environment.get("silos") or scores(summary))),
+        ("rank", "ranks", len(environment.get("ranks") or ())),
     ):
-        words += [f"{len(many):,} {more if len(many) > 1 else what}"] if many else []
+        words += [f"{many:,} {more if many > 1 else what}"] if many else []
     planned = summary.job.get("rounds", summary.rounds)
     words += [f"{summary.rounds:,} of {planned:,} round{'s' * (planned > 1)}", model_told(summary)]
     remarks = [

@@ -88,7 +88,7 @@ def silos(
 
 def _unscored(summary: Summary, names: Names) -> Figure:
     """Say why there are no scores of silos, and who the parties of a split network are."""
-    split, why = "split" in summary.job, why_none(summary.job)
+    split, why = "split" in summary.job, why_none(summary.job, scored=summary.main is not None)
     who = f" The parties are {names.listed(range(len(names.told)))}." if split and names.told else ""
     said = f"{why[:1].upper()}{why[1:]}.{who}"
     return Figure(
@@ -112,7 +112,7 @@ def _whose(summary: Summary, drawn: bool) -> str:
 
 Column = tuple[str, list[Cell]]
 INTERVAL, CURVE, GAIN, ONE_CLASS = "95% interval", "over rounds", "gain", "one class only"
-BOLD = "A bold gain exceeds chance: its 95% interval excludes 0."
+BOLD = "A bold gain exceeds chance: 0 lies outside its 95% interval, and is no end of it."
 LEAVE_OUT = ("dice", "iou")
 """Metrics that leave out examples without a target."""
 ONE = " With one silo there is nothing to compare."

@@ -85,7 +85,6 @@ from .standings import (
     HEADS as HEADS,
     Rival as Rival,
     Standing as Standing,
-    listed as listed,
     ranked_by as ranked_by,
     rivals as rivals,
     standings_of as standings_of,

@@ -77,8 +77,10 @@ def grown(summary: Summary, key: str) -> Grown | None:
         return None
     since = next(at for at, one in told if one > equal)
     was = f"was largest, {most:.4g}, in" if guessed else f"was {most:.4g} after"
-    words = f"was above {equal:.4g}, the loss of equal probabilities for all classes, first in round "
-    return Grown(since, f"{words}{since:,}, and {was} round {at:,}", True)
+    words = f"was above {equal:.4g}, the loss of equal probabilities for all classes"
+    if at == since:
+        return Grown(since, f"was {most:.4g} in round {at:,}: {words.removeprefix('was ')}", True)
+    return Grown(since, f"{words}, first in round {since:,}, and {was} round {at:,}", True)
 
 
 def guess_of(summary: Summary) -> float | None:

@@ -128,12 +128,14 @@ def is_round(record: Mapping[str, Any], metric: MetricInfo) -> bool:
     return numbers and tables and all(RANK.fullmatch(k) and isinstance(v, dict) for k, v in ranks.items())
 
 
-def unprotected(job: Mapping[str, Any], last: Mapping[str, Any]) -> list[str]:
-    """Say how well gradients reveal labels that a split network does not protect, by its last round."""
-    split, leak = job.get("split"), number(last, "norm_leak_auc")
-    if leak is None or not isinstance(split, Mapping) or split.get("protect", "none") != "none":
+def unprotected(job: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say how well gradients reveal labels that a split network does not protect, by its worst round."""
+    split, found = job.get("split"), [number(record, "norm_leak_auc") for record in records]
+    leaks = [leak for leak in found if leak is not None]
+    if not leaks or not isinstance(split, Mapping) or split.get("protect", "none") != "none":
         return []
-    return [f"labels are not protected: gradient norms reveal them, AUC {leak:.2%} (50% is chance)"]
+    said = "labels are not protected: parties can tell them from the norms of the gradients that they receive"
+    return [f"{said}, with an AUROC of up to {max(leaks):.2%} in a round (50% is chance)"]
 
 
 def trains_alone(job: Mapping[str, Any]) -> bool:

@@ -291,7 +291,7 @@ def _remarks(summary: Summary, lost: str | None, versions: Mapping[str, str]) ->
         yield summary.without_test
     if any(name in last and number(last, name) is None for name in ("train_loss", "test_loss")):
         yield "diverged: its loss is not finite"
-    yield from (*unlearnt(summary), *unprotected(summary.job, last))
+    yield from (*unlearnt(summary), *unprotected(summary.job, summary.records))
 
 
 def _checked(run: Path, records: Sequence[Record], metric: MetricInfo) -> list[Record]:

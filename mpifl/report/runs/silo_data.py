@@ -103,7 +103,7 @@ def alike_told(names: Sequence[str], metric: MetricInfo, others: Sequence[tuple[
     if not chance.counts(metric):
         undefined = " AUROC is undefined there, so figures over silos leave them out."
         return said + undefined * (metric.name == "auroc")
-    said += f" {metric.title} counts them, although always that answer is right there"
+    said += f" {metric.title} counts them, although one answer is always right there"
     rows = sum(many for _, many in others)
     share = sum(value * many for value, many in others) / rows if rows else None
     return (

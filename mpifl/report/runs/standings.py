@@ -18,12 +18,11 @@ from mpifl.report.runs.curve_legends import legends, without_seeds
 from mpifl.report.runs.judged import VALID, Judged, judged_by_all
 from mpifl.report.runs.runs import Summary
 from mpifl.report.runs.seeds import Group, groups, of_several_shards, over_common_seeds
+from mpifl.report.runs.units import MOST_NAMED, listed
 from mpifl.run.folder import number
 
 HEADS = ("behind the first", "95% interval", "p", "95% interval by rows")
 """What tables say of a setting beside the one with the best mean; interval and p are corrected by Holm."""
-MOST_NAMED = 5
-"""Settings that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -273,15 +272,16 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
 def _head(first: Standing, others: Sequence[Rival]) -> str:
     """Say whether the first is best, or only has the best mean."""
     seeds = len(first.ends)
-    of = f"the mean of {seeds} seeds" if seeds > 1 else "with one seed"
+    of = f"{'the same for all' if first.deviation == 0 else 'the mean of'} {seeds} seeds"
+    of = of if seeds > 1 else "with one seed"
     figure = f"{first.metric.label} {first.written()}, {of}"
     if all(one.seen for one in others):
         return f"{_first(first.name)} is best: {figure}."
-    several = [one for one in others if one.test]
-    if several and all(one.seen for one in several):
-        of = f"the {len(several) + 1:,} settings with several seeds"
-        return f"{_first(first.name)} is the best of {of}: {figure}."
-    if any(one.seen for one in others):
+    several = [one.seen for one in others if one.test]
+    if several and all(several):
+        many = f"the {len(several) + 1:,} settings with several seeds"
+        return f"{_first(first.name)} is the best of {many}: {figure}."
+    if any(several):
         return f"No single setting is best. {_first(first.name)} has the best mean: {figure}."
     many = f"the {len(others) + 1:,} settings" if len(others) > 1 else "the two settings"
     tested = all(one.test for one in others)
@@ -299,17 +299,11 @@ def _first(name: str) -> str:
 def _rest(first: Standing, others: Sequence[Rival]) -> list[str]:
     """Say which of several settings the first is ahead of, where it is ahead of some and not of others."""
     ahead = [one.standing.name for one in others if one.seen]
-    level = [one.standing.name for one in others if one.test and not one.seen]
-    single = [one.standing.name for one in others if not one.test]
     if not ahead or len(ahead) == len(others):
         return []
     said = [f"{_first(first.name)} is ahead of {listed(ahead)}."]
-    said += [f"No difference is seen between {first.name} and {listed(level)}."] if level else []
-    return [*said, *([f"A single seed cannot show a difference to {listed(single)}."] if single else [])]
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names as a sentence has them; of many the first, and how many more."""
-    shown = [*names[:MOST_NAMED]]
-    shown += [f"{len(names) - MOST_NAMED:,} more"] if len(names) > MOST_NAMED else []
-    return " and ".join(shown) if len(shown) < 3 else f"{'; '.join(shown[:-1])}; and {shown[-1]}"
+    if level := [one.standing.name for one in others if one.test and not one.seen]:
+        said.append(f"No difference is seen between {first.name} and {listed(level)}.")
+    if single := [one.standing.name for one in others if not one.test]:
+        said.append(f"A single seed cannot show a difference to {listed(single)}.")
+    return said

@@ -25,6 +25,8 @@ MOST_SPANS = 6
 """Spans of rounds that are written."""
 LEAST = 0.001
 """The least p that is written in digits."""
+MOST_NAMED = 5
+"""Settings that a sentence names."""
 
 
 def clock(most: float) -> charts.Levels:
@@ -201,3 +203,10 @@ def csv_table(heads: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
 def shown(value: Any) -> str:
     """Return a setting as a person writes it."""
     return "-" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them; of many the first, and how many more."""
+    shown = [*names[:MOST_NAMED]]
+    shown += [f"{len(names) - MOST_NAMED:,} more"] if len(names) > MOST_NAMED else []
+    return " and ".join(shown) if len(shown) < 3 else f"{'; '.join(shown[:-1])}; and {shown[-1]}"

@@ -566,9 +566,9 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
     )
     said += "since it is the only setting of fedavg, the usual algorithm."
     assert "Did it help? These commands tell for " in words
-    assert "To answer, run 'mpifl baseline " in words
-    assert "--set seed=1,2,3 --out " in words
-    assert " All those of fedprox, mu 0.1 are drawn." in words
+    assert "and the federated model mpifl baseline " in words
+    assert "--set seed=1,2,3 --out " not in words, "the setting has three seeds"
+    assert " The chart has all changes of fedprox, mu 0.1." in words
     assert f"Scores are on each silo's {said}" in words
     assert "exceeds chance over the seeds and over the held-out examples, for each silo by itself." in words
     assert "6 runs · 2 settings · logreg" in words

@@ -183,18 +183,18 @@ def test_the_page_of_a_split_network_says_whose_rows_and_columns_and_how_labels_
     run = start("page", vertical=LABEL_DP, rounds=2)
     page = write_report(run).read_text()
     check_whole(page)
-    for told in ("randomised once, before training", ">1</td>", f"AUC {leaks(run)[1]:.2%}"):
+    for told in ("randomised once, before training", ">1</td>", f"AUROC {leaks(run)[1]:.2%}"):
         assert told in page
     words = " ".join(Reader(page).titles())
-    assert f"Accuracy is {records(run)[1]['test_accuracy']:.2%} on the test rows of all silos." in words
+    assert f"Accuracy is {records(run)[1]['test_accuracy']:.2%} (95% interval " in words
     assert "Parties There are no scores of single silos: all hold columns of the same rows." in words
     assert "The parties are silos 'party 0', 'party 1', 'party 2'." in words
     assert " · 3 parties · " in words
     assert "of the same 1,500 training rows; silo 'party 1' holds the targets" in words
     assert "worst silo" not in words
     run = start("open", rounds=1)
-    said = "Warning: labels are not protected: gradient norms reveal them, "
-    said += f"AUC {leaks(run)[0]:.2%} (50% is chance)."
+    said = "Warning: labels are not protected: parties can tell them from the norms of the gradients that "
+    said += f"they receive, with an AUROC of up to {max(leaks(run)):.2%} in a round (50% is chance)."
     assert "are not protected" not in words
     assert said in " ".join(Reader(write_report(run).read_text()).titles())
 
