@@ -22,6 +22,7 @@ from mpifl.wings.sites.consents import (
     signed_invitation,
     write_invitation,
 )
+from mpifl.wings.sites.consents.needed_numbers import needed_numbers
 from mpifl.wings.sites.coordinating import point_to
 from mpifl.wings.sites.letters import Member
 from mpifl.wings.sites.told_job import welcome_text
@@ -73,7 +74,7 @@ def set_up(
             silos=list(silos),
             masks="required" if resolved.secure else "none",
             singles=bool(in_singles(shared_job(told["job"]))),
-            figures=FIGURES,
+            figures=[*FIGURES, *needed_numbers(shared_job(told["job"]))],
             questions=1000,
         )
         add_consent(home(base, name), consent)

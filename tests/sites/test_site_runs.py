@@ -18,6 +18,7 @@ from sites.driver import SitesRun, sha256
 from sites.replay import replayed
 
 from mpifl.run.job import read_job
+from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.sites.consents import add_consent, read_consents
 
 SITES = {"north": ["silo 0", "silo 1"], "south": ["silo 2"], "west": [f"silo {k}" for k in range(3, 7)]}
@@ -45,8 +46,9 @@ def job_of(folder: Path, shards: Path, algorithm: str, /, rounds: int = 4, **tab
     return path
 
 
-def in_one_world(folder: Path, job: Path) -> str:
-    words = ["--set", "security.masks=false"] if read_job(job).secure else []  # the same bits without masks
+def in_one_world(folder: Path, job: Path, *, masks: bool = False) -> str:
+    plain = read_job(job).secure and not masks  # the same bits without masks
+    words = ["--set", "security.masks=false"] if plain else []
     done = ranks(1, "-m", "mpifl", "train", job, "--out", folder / "one", *words)
     assert done.returncode == 0, done.stderr
     return sha256(folder / "one" / "model.safetensors")
@@ -87,6 +89,10 @@ def test_the_bits_of_one_world_over_the_worst_copier(algorithm, tables, tmp_path
 
 SHAPES = {"1x1": (1, 1), "2x1": (2, 1), "3x2": (3, 2), "4x3": (4, 3)}
 """How many sites there are, and how many ranks each has."""
+EXAMPLES = {"clip": 1.0, "noise": 1.0, "delta": 1e-4}
+OF_SILOS = {"level": "silo", "clip": 1.0, "noise": 0.5, "delta": 1e-2}
+NOISED = {"evaluate": {"silos": False}, "threads": 1}
+"""A question under `[privacy]` names the threads of its rank."""
 MANY: dict[str, dict[str, object]] = {
     "fedavg": {},
     "fedprox": {"algorithm": {"name": "fedprox", "mu": 0.1}},
@@ -99,8 +105,23 @@ MANY: dict[str, dict[str, object]] = {
     "qsgd": {"compression": {"upload": "qsgd", "bits": 4, "error_feedback": True}},
     "rule and codec": {"aggregation": {"rule": "median"}, "compression": {"upload": "bfloat16"}},
     "masks": {"security": {"least": 2, "colluding": 0.25}},
+    "noise": {**NOISED, "privacy": EXAMPLES},
+    "noise under masks": {**NOISED, "privacy": EXAMPLES, "security": {"least": 1}},
+    "noise in masks": {
+        **NOISED,
+        "algorithm": {"name": "fedsgd"},
+        "privacy": {**EXAMPLES, "noise_at": "sum"},
+        "security": {"least": 1},
+    },
+    "noise of silos": {**NOISED, "cohort": {"weights": "uniform"}, "privacy": OF_SILOS},
+    "noise of silos in masks": {
+        **NOISED,
+        "cohort": {"weights": "uniform"},
+        "privacy": {**OF_SILOS, "noise_at": "sum"},
+        "security": {"least": 1},
+    },
 }
-"""The algorithms, rules, codecs and masks that are to have the bits of one world."""
+"""The algorithms, rules, codecs, masks and noise that are to have the bits of one world."""
 
 
 def sites_of(count: int) -> dict[str, list[str]]:
@@ -109,31 +130,57 @@ def sites_of(count: int) -> dict[str, list[str]]:
     return {name: [f"silo {k}" for k in range(nth, 7, count)] for nth, name in enumerate(names)}
 
 
-ALWAYS = ("rule and codec", "4x3")
-"""The one of them that is tried each time."""
+ALWAYS = (("rule and codec", "4x3"), ("noise in masks", "2x1"))
+"""Those of them that are tried each time."""
+
+
+def draws_of(run: SitesRun, folder: Path) -> None:
+    """Have a world and all parties draw by one secret, and the world's server as the coordinator."""
+    SiteFolder(folder / "secret")
+    for home in (
+        *(kit.home(run.base, name) for name in run.sites),
+        run.run / "privacy",
+        folder / "one/privacy",
+    ):
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (home / "key").touch(mode=0o600)
+        (home / "key").write_bytes((folder / "secret" / "key").read_bytes())
+
+
+def charged(folder: Path) -> list[tuple[object, ...]]:
+    """What a ledger has counted, whatever the order of silos that work at once."""
+    path = folder / "ledger.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [tuple(one[key] for key in ("silo", "round", "question", "answer", "total")) for one in lines]
 
 
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        pytest.param(name, shape, marks=() if (name, shape) == ALWAYS else pytest.mark.slow)
+        pytest.param(name, shape, marks=() if (name, shape) in ALWAYS else pytest.mark.slow)
         for name in MANY
         for shape in SHAPES
         if name != "masks" or shape != "1x1"
     ],
 )
-def test_the_same_bits_for_any_sites_and_ranks(name, shape, tmp_path, digits):
-    """Over the worst copier; of three ranks of a site the third counts as another node."""
+def test_the_same_bits_for_any_sites_and_ranks(name, shape, tmp_path, digits, monkeypatch):
+    """Over the worst copier; of three ranks of a site the third counts as another node. By noise the sites'
+    ledgers have together what that of one world has."""
     count, ranks_of_site = SHAPES[shape]
     tables = {"algorithm": {"name": "fedavg"}, **MANY[name]}
     job = job_of(tmp_path, digits / "many", name.split()[0], rounds=2, **tables)
     sites = sites_of(count)
-    with SitesRun(
-        tmp_path / "over", job, digits / "many", copier=count, sites=sites, ranks=ranks_of_site
-    ) as run:
+    run = SitesRun(tmp_path / "over", job, digits / "many", copier=count, sites=sites, ranks=ranks_of_site)
+    if name.startswith("noise"):
+        monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "secret"))
+        draws_of(run, tmp_path)
+    with run:
         run.more_of = {one: {"MPIFL_RANKS_PER_NODE": "2"} for one in sites}
         run.finish()
-    assert sha256(run.run / "model.safetensors") == in_one_world(tmp_path, job)
+    assert sha256(run.run / "model.safetensors") == in_one_world(tmp_path, job, masks="noise" in name)
+    counted = sorted(line for one in sites for line in charged(kit.home(run.base, one)))
+    assert counted == sorted(charged(tmp_path / "secret"))
+    assert bool(counted) is (name in ("noise", "noise under masks", "noise in masks"))
 
 
 def ended(server: Command) -> Command:

@@ -6,6 +6,8 @@ from .budget_room import (
     left_here as left_here,
 )
 from .dpsgd_wing import (
+    OfExamples as OfExamples,
+    OfExamplesElsewhere as OfExamplesElsewhere,
     wing as wing,
 )
 from .privacy_plan import (

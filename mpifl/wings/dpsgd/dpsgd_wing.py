@@ -89,6 +89,18 @@ class OfExamples(Wing):
         return self._accounting.figures(server.state, server.round)
 
 
+class OfExamplesElsewhere(OfExamples):
+    """Counts what a training costs whose silos are at other sites: these add the noise and keep the
+    ledgers."""
+
+    def context(
+        self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str
+    ) -> WorkerContext:
+        """Note what the cost is counted for."""
+        self._spec, self._algorithm = context.spec, context.algorithm
+        return context
+
+
 class OfSilos(Wing):
     """Makes silos clip their updates, and adds noise that hides each silo."""
 

@@ -15,6 +15,7 @@ from .fixed_sum import (
     width_of as width_of,
 )
 from .masked_party import (
+    MOST_NOISE as MOST_NOISE,
     MaskedParty as MaskedParty,
     MaskedTerms as MaskedTerms,
     share_enough as share_enough,

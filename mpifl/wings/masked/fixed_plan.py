@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, TypeAdapter
 from torch import Tensor
@@ -25,6 +25,8 @@ from mpifl.wire import (
     Report,
 )
 
+Deviation: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
 
 class PartyPlan(Message):
     """The sums of one party.
@@ -34,12 +36,14 @@ class PartyPlan(Message):
         scalars: The names of its silos' numbers.
         offer: Its offer, with its public key for the masks; None without masks.
         answers: Inside a site, the digests of what each silo has added. They do not leave the site.
+        noise: Inside a site, the deviation of the noise on each vector's sum over all parties, in grid units.
     """
 
     vectors: dict[Name, Annotated[int, Field(ge=0, le=2**31)]] = Field(max_length=MOST_VECTORS)
     scalars: list[Name] = Field(max_length=MOST_SCALARS, fail_fast=True)
     offer: dict[str, Any] | None = None
     answers: dict[Rank, Digest] = Field(default={}, max_length=MOST_SCALARS)
+    noise: dict[Name, Deviation] = Field(default={}, max_length=MOST_VECTORS)
 
 
 class PlannedVector(Message):

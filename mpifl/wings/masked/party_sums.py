@@ -44,7 +44,8 @@ class FixedSums:
         released: At the server, the released sums. A sum that is asked for again must be over the same silos.
         least: How many parties a number needs; the sum of fewer is not asked for.
         check_offer: At the server, raises ValueError if a rank's offer is not for exactly its hosted silos.
-        digests: Whether digests of answers are made, for a party that masks the sums of several ranks.
+        digests: Whether digests of answers and the noise's size are noted, for a party that masks the sums of
+            several ranks.
     """
 
     range: float
@@ -101,7 +102,7 @@ class PartySums:
             self._check(name, vector, hows[name], update.weight)
         if wrong := [name for name, deviation in update.noise.items() if not 0 < deviation < math.inf]:
             raise ValueError(f"the noise of '{wrong[0]}' has the deviation {update.noise[wrong[0]]:g}")
-        if self._how.masking is None:
+        if self._how.masking is None and not self._how.digests:
             refuse_noise(update)
         fresh = {name: _empty(len(v), hows[name]) for name, v in vectors.items() if name not in self.vectors}
         self.vectors |= fresh

@@ -82,6 +82,8 @@ class AskingWorker(Worker):
     """Has late sums count, if they may."""
     singles: ClassVar[HandedOver | None] = None
     """Adds what sites hand over of single silos in training; None where they send sums."""
+    budgets: ClassVar[bool] = False
+    """Whether silos may report on a privacy budget."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -180,7 +182,7 @@ class AskingWorker(Worker):
             examples = context.spec.silos[silo].examples
             usual = usual_weight(context.weights, examples)
             weights[silo] = context.algorithm.weight(request.work, examples, usual)
-        return expected_of(request, weights)
+        return expected_of(request, weights, self.budgets)
 
     def _take_share(self, name: str, came: CameBack, parts: Sequence[Any], headers: Sequence[Header]) -> None:
         """Check what a site tells of its sum by its headers. Raise ValueError if it does not fit."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mpifl.common import InputError, write_atomic
 from mpifl.run.job import Job
 from mpifl.training import Wing, WingsOf
 from mpifl.wings import OVER_SITES
+from mpifl.wings.dpsgd import OfExamples, OfExamplesElsewhere
 from mpifl.wings.site import identity_of, site_folder
 from mpifl.wings.sites.consents import RunHome, read_invitation
-from mpifl.wings.sites.coordinator_wing import Coordinator
+from mpifl.wings.sites.coordinator_wing import Coordinating, Coordinator
 from mpifl.wings.sites.correspondence import Correspondence
 from mpifl.wings.sites.site_member import others_of
 
@@ -41,7 +43,10 @@ def over_sites(out: Path, wings_of: WingsOf) -> WingsOf:
     invitation = read_invitation(link, identity.public)
     letters = Correspondence(invitation, identity, RunHome(site, invitation.run), out, link)
 
-    def wings(job: Job) -> list[Wing]:
-        return [*others_of(wings_of(job)), Coordinator(job, letters)]
+    return lambda job: coordinators(job, wings_of(job), letters)
 
-    return wings
+
+def coordinators(job: Job, wings: Sequence[Wing], letters: Coordinating) -> list[Wing]:
+    """Return the wings of a coordinator's training, given those that the job asks for."""
+    others = [OfExamplesElsewhere(job) if isinstance(one, OfExamples) else one for one in others_of(wings)]
+    return [*others, Coordinator(job, letters)]

@@ -12,7 +12,7 @@ from mpifl.common import InputError
 from mpifl.data.shards import AnySpec, FederationSpec
 from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import Worker, WorkerContext
-from mpifl.run.job import Job
+from mpifl.run.job import Job, is_silo_level
 from mpifl.training import Wing
 from mpifl.transforms import Transform
 from mpifl.wings.sites.asking_worker import AskingWorker, Questions
@@ -91,7 +91,8 @@ class Coordinator(Wing):
     def worker(self, kind: type[Worker]) -> type[Worker]:
         """Return the class of the worker that asks sites."""
         singles = HandedOver.of(self._job) if in_singles(self._job.model_dump()) else None
-        of_run = {"questions": self._questions, "late": self._late, "singles": singles}
+        budgets = self._job.privacy is not None and not is_silo_level(self._job)
+        of_run = {"questions": self._questions, "late": self._late, "singles": singles, "budgets": budgets}
         return type("AskingWorkerOfRun", (AskingWorker,), of_run)
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mpifl.common import InputError, Names
 from mpifl.common.machine import accelerators
-from mpifl.data.shards import FederationSpec
-from mpifl.run.job import Job
+from mpifl.data.shards import FederationSpec, read_federation
+from mpifl.run.job import Job, is_silo_level
 from mpifl.run.job.tables import Checkpoint, Tracking
 from mpifl.training import Wing, WingsOf, agree, agree_on, build
+from mpifl.training.beforehand import plan_wings
+from mpifl.wings.dpsgd import check_budgets, plans
+from mpifl.wings.privacy import open_site
 from mpifl.wings.site import Identity, identity_of, site_folder
 from mpifl.wings.sites.answers import SiteRanks
 from mpifl.wings.sites.consents import (
@@ -24,7 +27,7 @@ from mpifl.wings.sites.consents import (
     read_invitation,
 )
 from mpifl.wings.sites.site_hello import own_entries
-from mpifl.wings.sites.site_member import ASKED_FOR, ASKER, SiteMember, others_of
+from mpifl.wings.sites.site_member import ASKED_FOR, ASKER, SiteMember, others_of, silos_named
 from mpifl.wings.sites.site_run import SiteRun, say
 from mpifl.wire import Transport
 
@@ -59,7 +62,11 @@ def join(
         def planned() -> dict[str, str]:
             keys = {"shards": str(shards), "tracking": Tracking(), "checkpoint": Checkpoint(), **own}
             job = Job.model_validate_json(told["job"]).model_copy(update=keys)
-            return build.plan_of(job, here[0].spec(told["spec"]), Path(told["folder"]), members(job))
+            spec, wings = here[0].spec(told["spec"]), members(job)
+            plan_wings(
+                job, spec, str(link), wings
+            )  # a site takes no word of others for how much noise it adds
+            return build.plan_of(job, spec, Path(told["folder"]), wings)
 
         built = build.build_planned(link, planned, transport, members)
         device = built.server.model.device
@@ -84,6 +91,7 @@ def joining(link: Path, shards: Path) -> tuple[int, Path]:
     invitation, silos = invited(site, link, identity)
     consent = admitted(site, invitation, invitation.job, silos, link)
     own_entries(shards, invitation, consent.silos)
+    _check_budgets(invitation, shards, consent.silos)
     return len(consent.silos), RunHome(site, invitation.run).journal
 
 
@@ -100,6 +108,8 @@ def _prepared(
         raise InputError(f"{site}: has no identity; make one by `mpifl identity make NAME`")
     invitation, silos = invited(site, link, identity)
     consent = admitted(site, invitation, invitation.job, silos, link)
+    own_entries(shards, invitation, consent.silos)
+    _check_budgets(invitation, shards, consent.silos)
     home = RunHome(site, invitation.run)
     if warning := held.enter_context(home.held()):
         say(warning)
@@ -115,6 +125,21 @@ def _prepared(
         "job": welcome["job"],
         "spec": welcome["spec"],
     }
+
+
+def _check_budgets(invitation: Invitation, shards: Path, silos: Sequence[str]) -> None:
+    """Check that the budgets of a site's silos allow a round, if its ledger counts what the job asks.
+
+    Raises:
+        InputError: the budget of a silo is spent, or the site's own budget allows no such job.
+    """
+    job = Job.model_validate_json(invitation.job)
+    if job.privacy is None or is_silo_level(job):
+        return
+    open_site()  # whose secret is made, or nothing was spent there yet
+    spec = read_federation(shards)
+    planned = plans(job, spec, job.build_algorithm().for_federation(spec))
+    check_budgets(job, spec, [plan.noise for plan in planned], silos_named(spec, silos))
 
 
 def invited(site: Path, link: Path, identity: Identity) -> tuple[Invitation, list[str]]:
@@ -163,7 +188,7 @@ def _answer(run: SiteRun, built: build.Built, invitation: Invitation) -> bool:
     assert isinstance(built.spec, FederationSpec)
     ranks, names = SiteRanks(built.exchange, run.places(), run.kept()), built.exchange.names
     for silo, fault in ranks.open().items():
-        say(f"silo {names[silo]} cannot take part while its shard is broken: {fault}")
+        say(f"silo {names[silo]} cannot take part: {fault}")
     for line in run.compared(built.exchange.membership.about):
         say(line)
     if built.job.secure:

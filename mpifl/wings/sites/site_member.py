@@ -12,7 +12,7 @@ from mpifl.data.shards import FederationSpec
 from mpifl.exchange import KindsAlone
 from mpifl.exchange.server_side import place
 from mpifl.exchange.worker_side import WorkerContext
-from mpifl.run.job import Job
+from mpifl.run.job import Job, is_silo_level
 from mpifl.sums import Averaging, MakesAggregator
 from mpifl.training import Wing
 from mpifl.wings.masked import plain_sums
@@ -58,7 +58,8 @@ class SiteMember(Wing):
         Raises:
             InputError: the site's folder is missing, or the site has a budget that the job does not count.
         """
-        refuse_unbudgeted()
+        if self._job.privacy is None or is_silo_level(self._job):
+            refuse_unbudgeted()
         folder = site_folder(ASKER, ASKED_FOR)
         seal = StateSeal(SiteFolder(folder).secret, self._run)
         averaging: Averaging = SiteShares()

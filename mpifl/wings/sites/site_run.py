@@ -17,7 +17,7 @@ from mpifl.data.shards import FederationSpec
 from mpifl.run.job import Job
 from mpifl.training.beforehand import BITS, PROCESSOR, differing, moved
 from mpifl.wings.masked import PartyPlan, Released, message_of, party_of, plain_sums
-from mpifl.wings.privacy import LEDGERS, SiteFolder
+from mpifl.wings.privacy import LEDGERS, BudgetEntry, SiteFolder
 from mpifl.wings.site import Identity, SiteLedger, SiteSeal
 from mpifl.wings.sites.answers import ANSWERS, KeptAnswers, SiteAnswer, SiteRanks, vector_headers, vectors_of
 from mpifl.wings.sites.consents import (
@@ -89,8 +89,11 @@ class SiteRun:
             raise InputError(f"{link}: {what}; it can take part in another run alone")
         self._ledger = ConsentLedger(site, consent)
         self._ledger.count(invitation.run)
-        released = SiteLedger(site / LEDGERS[1], Released, lambda line: None)
-        ledgers: list[SiteLedger[Any]] = [released, self._ledger.ledger, self._sent.ledger]
+        kinds = zip(LEDGERS, (BudgetEntry, Released), strict=True)
+        ledgers: list[SiteLedger[Any]] = [
+            SiteLedger(site / name, kind, lambda line: None) for name, kind in kinds
+        ]
+        ledgers += [self._ledger.ledger, self._sent.ledger]
         self._marks = LedgerMarks(SiteSeal(self._secret, invitation.run), ledgers)
         self._party: SiteParty | None = None
         self._bits = ""

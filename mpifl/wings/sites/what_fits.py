@@ -41,10 +41,13 @@ tracking.step_losses                                          -
 security                                                      +
 security.range,least,colluding                                +
 security.masks                                                True
+privacy                                                       +
+privacy.level,noise_at,clip,quantile,clip_start               +
+privacy.noise,noise_of,epsilon,delta,accountant               +
+privacy.evaluate_unprotected                                  +
 """
 _WHY = """
 sites security.masks        [security] masks = false: sites send exact sums without it; leave [security] out, or have masks
-sites privacy               [privacy]: budgets and noise do not go over sites yet; leave it out, or start all ranks by one mpirun
 sites split                 [split]: each batch would be two letters; start all ranks by one mpirun
 sites clock                 [clock]: silos would hand over what they trained in earlier rounds, which does not go over sites yet; leave it out
 sites attack.kind           [attack] kind = '{value}': who lies is no key of others' jobs; leave it out

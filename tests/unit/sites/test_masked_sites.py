@@ -16,10 +16,9 @@ from mpifl.wings import wings_of
 from mpifl.wings.masked import message_of, party_of, plain_sums
 from mpifl.wings.site import Exchange, Identity, make_identity
 from mpifl.wings.sites.asking_worker import CameBack
-from mpifl.wings.sites.coordinator_wing import Coordinator
+from mpifl.wings.sites.coordinating import coordinators
 from mpifl.wings.sites.letters import LetterHeader, Member, SignedHeader, SumRecord, WithdrawRecord
 from mpifl.wings.sites.masks import ALL_NUMBERS, Share, SiteParty
-from mpifl.wings.sites.site_member import others_of
 from mpifl.wire import Compute, Report, read_request
 
 RUN, LIFE = "ab" * 16, "cd" * 16
@@ -135,8 +134,7 @@ class Masked(Here):
 
 def masked(job, run, resume=False, **more):
     here = more.pop("here", None) or Masked(run.with_name(f"{run.name}-sites"), job, **more)
-    wings = lambda job: [*others_of(wings_of(job)), Coordinator(job, here)]  # noqa: E731
-    train(job, run, (), resume, Alone(), wings_of=wings)
+    train(job, run, (), resume, Alone(), wings_of=lambda job: coordinators(job, wings_of(job), here))
     return here
 
 

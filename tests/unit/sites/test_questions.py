@@ -16,10 +16,12 @@ from mpifl.exchange import OTHER
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import Outline, check_job
 from mpifl.training import build
+from mpifl.training.beforehand import plan_wings
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.sites.answers import KeptAnswers, SiteAnswer, SiteRanks
 from mpifl.wings.sites.asking_worker import CameBack
+from mpifl.wings.sites.coordinating import coordinators
 from mpifl.wings.sites.coordinator_wing import Coordinator
 from mpifl.wings.sites.letters import AskRecord
 from mpifl.wings.sites.site_member import SiteMember, others_of
@@ -102,7 +104,9 @@ def member(folder, job, silos, places):
     """Return a site's ranks; here there is one."""
     spec = read_federation(Path(job.shards)).model_copy(update={"test": None})
     wings = lambda job: [*others_of(wings_of(job)), SiteMember(job, "run", silos)]  # noqa: E731
-    plan = build.plan_of(job, spec, folder, wings(job))
+    planned = wings(job)
+    plan_wings(job, spec, "the job", planned)
+    plan = build.plan_of(job, spec, folder, planned)
     made = build.build_planned(job, lambda: plan, Alone(), wings)
     answering = SiteRanks(made.exchange, places, KeptAnswers(folder / "answers"))
     assert answering.open() == {}
@@ -147,7 +151,7 @@ def bits(run):
 
 def over_sites(job, run, resume=False, **more):
     here = Here(run.with_name(f"{run.name}-sites"), job, **more)
-    train(job, run, (), resume, Alone(), wings_of=lambda job: [*of_core(job), Coordinator(job, here)])
+    train(job, run, (), resume, Alone(), wings_of=lambda job: coordinators(job, wings_of(job), here))
     return here
 
 
@@ -244,7 +248,7 @@ def test_a_coordinator_that_goes_back_gets_the_same_answers(made, tmp_path, monk
         return usual(self, request, vectors)
 
     monkeypatch.setattr(SiteRanks, "_carried_out", counted)
-    wings = lambda job: [*of_core(job), Coordinator(job, here)]  # noqa: E731
+    wings = lambda job: coordinators(job, wings_of(job), here)  # noqa: E731
 
     def dies(record):
         if record["round"] in (1, 3, 5) and record["round"] not in died:
@@ -281,7 +285,7 @@ def test_a_state_that_is_not_at_the_site_fails_its_silos_and_no_other(made, tmp_
         (),
         False,
         Alone(),
-        wings_of=lambda job: [*of_core(job), Coordinator(job, here)],
+        wings_of=lambda job: coordinators(job, wings_of(job), here),
     )
     faults = [record["faults"] for record in read_metrics(tmp_path / "run")]
     assert faults[0] == {}
@@ -352,7 +356,7 @@ def test_a_shard_that_is_written_to_between_rounds_is_no_longer_trained_on(made,
                 file.write(bytes(50))
 
     here = Here(tmp_path / "sites", job)
-    wings = lambda job: [*of_core(job), Coordinator(job, here)]  # noqa: E731
+    wings = lambda job: coordinators(job, wings_of(job), here)  # noqa: E731
     train(job, tmp_path / "run", (), False, Alone(), on_round=harmed, wings_of=wings)
     faults = [record["faults"] for record in read_metrics(tmp_path / "run")]
     assert faults == [{}, {}, *[{"1": "a shard that cannot be read"}] * 2]

@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 import torch
 from unit.builders import Alone
-from unit.sites.test_questions import Here, bits, made, of_core  # noqa: F401
+from unit.sites.test_questions import Here, bits, made  # noqa: F401
 
 from mpifl.run.folder import read_metrics
 from mpifl.training.loop import train
-from mpifl.wings.sites.coordinator_wing import Coordinator
+from mpifl.wings import wings_of
+from mpifl.wings.sites.coordinating import coordinators
 
 MEDIAN = {"aggregation": {"rule": "median"}, "cohort": {"quorum": 0.5}}
 QSGD = {"compression": {"upload": "qsgd", "bits": 4}, "cohort": {"quorum": 0.5}}
@@ -50,7 +51,7 @@ def test_what_cannot_be_used_costs_its_silos_and_no_other(made, tmp_path, name):
     tables, lie, costs = LIES[name]
     job = made(**tables)
     here = Lying(tmp_path / "sites", job, lie)
-    wings = lambda job: [*of_core(job), Coordinator(job, here)]  # noqa: E731
+    wings = lambda job: coordinators(job, wings_of(job), here)  # noqa: E731
     train(job, tmp_path / "run", (), False, Alone(), wings_of=wings)
     faults = [record["faults"] for record in read_metrics(tmp_path / "run")]
     assert [{*one} for one in faults] == [set(), costs, set(), set()]
@@ -74,7 +75,7 @@ def test_sums_and_single_updates_are_not_taken_for_each_other(made, tmp_path, ta
             return found
 
     here = Other(tmp_path / "sites", job)
-    wings = lambda job: [*of_core(job), Coordinator(job, here)]  # noqa: E731
+    wings = lambda job: coordinators(job, wings_of(job), here)  # noqa: E731
     train(job, tmp_path / "run", (), False, Alone(), wings_of=wings)
     for record in read_metrics(tmp_path / "run"):
         assert {*record["faults"]} == {"2", "4"}

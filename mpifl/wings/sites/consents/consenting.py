@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from mpifl.common import InputError, visible
+from mpifl.wings.privacy import budget_of
 from mpifl.wings.site import Identity, identity_of, sites_of
 from mpifl.wings.sites.consents.consent_file import ConsentedRun
 from mpifl.wings.sites.consents.consented_job import code_in, in_singles, masks_of, paths_in, shared_job
@@ -97,8 +99,7 @@ def shown(invitation: Invitation, consent: ConsentedRun, folder: Path) -> Iterat
     yield "leaves for each silo: its weight, its state's digest, and " + (
         ", ".join(consent.figures) or names_alone
     )
-    noise = "no noise is added" if "privacy" not in job else f"epsilon {_said(job, 'privacy', 'epsilon')}"
-    yield f"privacy: {noise}"
+    yield from _of_noise(job, folder)
     for name, digest in consent.code.items():
         yield f"code that would run here: {visible(name)}, sha256 {digest[:16]}...; look at it"
     for path in consent.paths:
@@ -119,6 +120,35 @@ def _of_rounds(job: Any, consent: ConsentedRun) -> Iterator[str]:
         yield f"leaves in a round: {what}"
     else:
         yield "leaves in a round: this site's sum of its silos' updates, which the coordinator sees"
+
+
+def _of_noise(job: Any, folder: Path) -> Iterator[str]:
+    """Yield the lines on what noise hides, and on what this site's budget allows.
+
+    Raises:
+        InputError: the site's `budget.toml` is wrong.
+    """
+    if not isinstance(privacy := job.get("privacy"), dict):
+        yield "privacy: no noise is added"
+        return
+    delta, of_silos = _said(privacy, "delta"), privacy.get("level") == "silo"
+    much = f"up to epsilon {_said(privacy, 'epsilon')} at delta {delta} over the whole job"
+    if privacy.get("epsilon") is None:
+        of_each = "that of each silo" if privacy.get("noise_of") else _said(privacy, "noise")
+        much = f"by a noise multiplier, {of_each}; epsilon is told at delta {delta}"
+    what = "whether a silo took part" if of_silos else "each example of a silo in what its trainings tell"
+    yield f"privacy: hides {what}, {much}"
+    here = "this site adds the noise, and counts it in its ledger.jsonl"
+    places = {"server": "the coordinator adds the noise, and sees sums without it", "silo": here}
+    in_sum = "each site adds a share of the noise" + (
+        "" if of_silos else "; this site's ledger.jsonl counts it"
+    )
+    yield f"noise: {places.get(_said(privacy, 'noise_at'), in_sum)}"
+    if privacy.get("evaluate_unprotected"):
+        yield "no noise hides: scores on held-out rows, and the share of what is clipped"
+    if os.path.lexists(path := folder / "budget.toml"):
+        own = budget_of(path)
+        yield f"this site's budget: epsilon {own.epsilon:g} at delta {own.delta:g} over all jobs together"
 
 
 def _check_listed(job: Any, invitation: Invitation, folder: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+STEPS, LEFT, WHOLE = "private_steps", "budget_left", "within clip"
+"""Numbers of `[privacy]`; their owners would import torch, and a consent is given before that."""
 _NEEDED = {
     "fednova": ["tau_eff"],
     "qfedavg": ["h"],
@@ -20,11 +22,12 @@ def needed_numbers(job: Mapping[str, Any]) -> list[str]:
     Args:
         job: The tables of the job; all defaults are filled in.
     """
+    counted = _of_budgets(_table(job.get("privacy")))
     if _table(job.get("security")).get("masks"):
-        return []
+        return [name for name in counted if name == LEFT]  # a run ends where a budget does
     algorithm, cohort = (_table(job.get(key)) for key in ("algorithm", "cohort"))
     name, clusters = str(algorithm.get("name")), algorithm.get("clusters")
-    found = [*_NEEDED.get(name, [])]
+    found = [*counted, *_NEEDED.get(name, [])]
     if name == "fedprox" and algorithm.get("adaptive"):
         found.append("global_loss")
     if name == "ifcasgd":
@@ -33,6 +36,15 @@ def needed_numbers(job: Mapping[str, Any]) -> list[str]:
     if cohort.get("select") == "power-of-choice":
         found.append("train_loss")
     return found
+
+
+def _of_budgets(privacy: Mapping[str, Any]) -> list[str]:
+    """Return the numbers by which a server counts what noised answers cost, or follows the silos' norms."""
+    if not privacy:
+        return []
+    if privacy.get("level") != "silo":
+        return [STEPS, LEFT]
+    return [WHOLE] if privacy.get("clip") == "adaptive" else []
 
 
 def _table(value: Any) -> Mapping[str, Any]:

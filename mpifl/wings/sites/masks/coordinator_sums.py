@@ -19,6 +19,7 @@ from mpifl.run.job import Job
 from mpifl.sums import Aggregator, Combined
 from mpifl.wings.dpsgd import run_of
 from mpifl.wings.masked import (
+    MOST_NOISE,
     PER_SCALAR,
     SENTINELS,
     FixedSum,
@@ -81,10 +82,12 @@ class OverSites(WholeNumbers):
     Attributes:
         sites: Asks the sites.
         too_few: Returns why these parties hide too little in the answer to a request; "" if they do.
+        noised: Whether sums have noise of the sites.
     """
 
     sites: SharesAsked
     too_few: Callable[[Compute, Collection[int]], str]
+    noised: bool
 
     def aggregator(self, device: torch.device, memory: Memory) -> Aggregator:
         """Return the coordinator's aggregator."""
@@ -168,6 +171,7 @@ class SumsOfSites(FixedSum):
                 continue
             grid = self._how.grid(one.name, one.combined, self._request)
             most = self._how.reach(one.name) * one.total / grid + silos  # each is rounded once
+            most += _TAIL * MOST_NOISE if self._over.noised else 0.0
             if float(own.double().abs().max()) > most * (1 + 2**-40):
                 what = f"the sum of '{one.name}' is larger than updates within the range can make it"
                 return f"[security] range = {self._how.range:g}: {what}, so a site lies"
@@ -188,6 +192,8 @@ class SumsOfSites(FixedSum):
 
 
 _MOST_FAULTS = 3
+_TAIL = 10
+"""No noise is larger than so many of its deviations."""
 _BOUND = "the sum was asked for, and can be asked for over no other silos"
 
 
@@ -243,7 +249,8 @@ def sums_of_sites(
         return ""
 
     check = _checked(how, run_of(job, spec, asked.run).run, roster)
-    return OverSites(dataclasses.replace(how, check_offer=check), asked, why_too_few)
+    noised = job.privacy is not None and job.privacy.in_sum
+    return OverSites(dataclasses.replace(how, check_offer=check), asked, why_too_few, noised)
 
 
 def _checked(how: FixedSums, run: str, roster: Sequence[Member]) -> Callable[[Collection[int], Any], None]:

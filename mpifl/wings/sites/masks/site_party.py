@@ -102,6 +102,8 @@ class SiteParty:
         sums.numbers = {name: tail[start : start + PER_SCALAR].clone() for name, start in starts.items()}
         sums.silos = int(tail[-1])
         sums.answers = {silo: one for part in plan.parties.values() for silo, one in part.answers.items()}
+        for part in plan.parties.values():
+            sums.noise |= {name: max(one, sums.noise.get(name, 0.0)) for name, one in part.noise.items()}
         self._kept = KeptSums(n, message, sums, request, _planned(plan))
         self._write(self._kept)
         return PartyPlan(
@@ -190,7 +192,7 @@ class SiteParty:
     def _write(self, kept: KeptSums) -> None:
         sums, request = kept.sums, kept.request.encode().decode()
         told: dict[str, Any] = {"n": kept.n, "message": kept.message, "silos": sums.silos}
-        told |= {"request": request, "answers": sums.answers, "planned": kept.planned}
+        told |= {"request": request, "answers": sums.answers, "noise": sums.noise, "planned": kept.planned}
         state: dict[str, Any] = {f"{_VECTOR}{name}": vector for name, vector in sums.vectors.items()}
         state |= {f"{_NUMBER}{name}": digits for name, digits in sums.numbers.items()}
         try:
@@ -213,6 +215,7 @@ class SiteParty:
             sums = PartySums(self._how, request.model_copy(update={"serial": told["n"]}))
             sums.vectors, sums.numbers = _named(_VECTOR, state), _named(_NUMBER, state)
             sums.silos, sums.answers = told["silos"], {int(k): one for k, one in told["answers"].items()}
+            sums.noise = told["noise"]
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, AssertionError) as error:

@@ -38,13 +38,13 @@ class SiteTotal(FixedSum):
     """Adds up whole numbers over a site's ranks, and divides nothing.
 
     The combined vectors are int64: those of the update, and `ALL_NUMBERS`. The plan of the sum has the
-    digests of what each silo has added.
+    digests of what each silo has added, and how much noise the sum of all sites is to have.
     """
 
     def parts(self) -> list[PartyPlan]:
-        """Return where this rank's sums lie, with the digests of its silos' answers."""
-        answers = {"answers": dict(self._here.answers)}
-        return [one.model_copy(update=answers) for one in super().parts()]
+        """Return where this rank's sums lie, with the digests of its silos' answers, and their noise."""
+        told = {"answers": dict(self._here.answers), "noise": dict(self._here.noise)}
+        return [one.model_copy(update=told) for one in super().parts()]
 
     def _result(
         self, plan: SumPlan, totals: Mapping[str, Tensor], tails: Mapping[int, Tensor], silos: int
