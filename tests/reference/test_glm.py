@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
 from reference.test_refusals import Alone
 from scipy import special, stats
 
@@ -120,23 +119,6 @@ def test_all_cuts_give_the_pooled_fit_and_the_same_bytes(tmp_path: Path, task: s
     assert (record["offset"], record.get("row_weights")) == ("log_years", "share" if weights else None)
     if task == "counts":
         np.testing.assert_allclose(told(record, "rate_ratio"), np.exp(beta), rtol=1e-10)
-
-
-@settings(max_examples=9, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(0, 2**20), st.sampled_from(TASKS), st.booleans(), st.booleans())
-def test_random_rows_in_random_cuts_give_the_pooled_fit(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, task: str, offset: bool, weights: bool
-) -> None:
-    draw, base = np.random.default_rng(seed), tmp_path_factory.mktemp("random")
-    rows = rows_of(task, seed, 150)
-    rows[0][:, 0] = rows[0][:, 0].round()  # ties
-    places = np.sort(draw.choice(np.arange(1, 150), draw.integers(0, 12), replace=False)).tolist()
-    keys = {**({"offset": "log_years"} if offset else {}), **({"weights": "share"} if weights else {})}
-    record = fitted(write(base / "s", *rows, places), base / "r", task, **keys)
-    beta, errors, likelihood = by_newton(task, rows, offset, weights)
-    np.testing.assert_allclose(told(record, "estimate"), beta, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(told(record, "error"), errors, rtol=1e-10)
-    assert record["log_likelihood"] == pytest.approx(likelihood, rel=1e-10)
 
 
 def test_silos_own_fits_are_those_of_their_rows_and_part_by_cochrans_q(

@@ -155,6 +155,7 @@ def mantel(times: np.ndarray, events: np.ndarray, group: np.ndarray) -> float:
 ROWS = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.integers(0, 2)), min_size=2, max_size=60)
 
 
+@pytest.mark.filterwarnings("ignore:Starting with pandas:DeprecationWarning")  # of lifelines
 @settings(max_examples=60, deadline=None)
 @given(ROWS)
 def test_curves_and_tests_are_those_of_lifelines(rows: list[tuple[int, bool, int]]) -> None:
