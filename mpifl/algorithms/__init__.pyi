@@ -1,5 +1,4 @@
 from .algorithm import (
-    EVALUATIONS as EVALUATIONS,
     Algorithm as Algorithm,
 )
 from .algorithm_registry import (
@@ -7,6 +6,7 @@ from .algorithm_registry import (
     ELSEWHERE as ELSEWHERE,
 )
 from .cohort_protocol import (
+    EVALUATIONS as EVALUATIONS,
     Cohort as Cohort,
     Lead as Lead,
     Work as Work,

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
 from torch import Tensor, nn
 
-from mpifl.algorithms.cohort_protocol import Cohort
+from mpifl.algorithms.cohort_protocol import EVALUATIONS, Cohort, is_work
 from mpifl.algorithms.server import Server
 from mpifl.algorithms.server_optimizers import ServerOptimizer, ServerSGD
 from mpifl.algorithms.virtual_clock import ClockSettings
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec, held_out
-from mpifl.learning.metrics import pack_states
+from mpifl.learning.metrics import ScoreSlots, pack_states
 from mpifl.learning.tasks import CLASSIFICATION, Task
 from mpifl.silo import UNSPLIT, Score, Silo, SplitSettings
 from mpifl.silo.parameters import Objective
 from mpifl.silo.steps import LOCAL, LocalTraining
 from mpifl.wire import Purpose, Update, summed
-
-EVALUATIONS: dict[str, str | None] = {"evaluate": None, "evaluate_valid": "valid", "evaluate_test": "test"}
-"""The client methods that score a model, and the split that they use; None is the silo's held-out split."""
 
 
 class Algorithm(BaseModel, ABC):
@@ -86,6 +81,9 @@ class Algorithm(BaseModel, ABC):
     """How the network is split, if silos have columns."""
     clock: ClockSettings | None = None
     """How fast silos train on the server's virtual clock."""
+    single_scores: bool = False
+    """Whether silos may send the scores of single held-out examples, by which curves are exact."""
+    _slots: Mapping[str, ScoreSlots] = PrivateAttr(default={})
 
     @model_validator(mode="after")
     def _honours(self) -> Algorithm:
@@ -103,7 +101,9 @@ class Algorithm(BaseModel, ABC):
         Raises:
             InputError: the task cannot learn such targets.
         """
-        return self.model_copy(update={"task": self.task.for_federation(spec)})
+        told = self.model_copy(update={"task": self.task.for_federation(spec)})
+        told._slots = ScoreSlots.by_work(told.task, spec, EVALUATIONS) if self.single_scores else {}
+        return told
 
     def check(self, module: nn.Module, spec: AnySpec) -> None:
         """Check that the model and the federation have what this algorithm needs.
@@ -151,7 +151,7 @@ class Algorithm(BaseModel, ABC):
         Raises:
             InputError: there is no such method.
         """
-        if not _is_work(type(self), name):
+        if not is_work(type(self), Algorithm, name):
             what = "name a public method with the parameters (self, silo, ...)"
             raise InputError(f"{type(self).__name__} offers no work '{name[:100]}'; {what}")
         half: Callable[..., Update] = getattr(self, name)
@@ -258,6 +258,10 @@ class Algorithm(BaseModel, ABC):
         """Return the running statistics for the silo's model, or None for the server's."""
         return None
 
+    def slots(self, work: str) -> ScoreSlots:
+        """Return where silos' single scores lie in the vectors of a client method; by default nowhere."""
+        return self._slots.get(work, ScoreSlots((), ()))
+
     def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
         """Return the objective of training, the mean loss over a batch: by default the task's."""
         return self.task.objective(module, x, y)
@@ -279,32 +283,23 @@ class Algorithm(BaseModel, ABC):
 
     def evaluate(self, silo: Silo, **model: Tensor) -> Update:
         """Score the silo's model on its held-out split (a client method)."""
-        return self._scored(silo, silo.held_out, model)
+        return self._scored(silo, "evaluate", silo.held_out, model)
 
     def evaluate_valid(self, silo: Silo, **model: Tensor) -> Update:
         """Score the silo's model on its valid split (a client method)."""
-        return self._scored(silo, "valid", model)
+        return self._scored(silo, "evaluate_valid", "valid", model)
 
     def evaluate_test(self, silo: Silo, **model: Tensor) -> Update:
         """Score the silo's model on its test split (a client method)."""
-        return self._scored(silo, "test", model)
+        return self._scored(silo, "evaluate_test", "test", model)
 
-    def _scored(self, silo: Silo, split: str | None, model: Mapping[str, Tensor]) -> Update:
+    def _scored(self, silo: Silo, work: str, split: str | None, model: Mapping[str, Tensor]) -> Update:
         """Score the silo's model on a split; a silo without it sends the metrics' states for no examples."""
         if split is None or not silo.has(split):
-            nothing = pack_states(self.task.metrics())
+            nothing = pack_states(self.task.metrics()) | self.slots(work).put(silo.id, {})
             return silo.update(weight=0.0, **{name: summed(state) for name, state in nothing.items()})
-        model_of_silo = self.personal_model(silo, **model)
-        score = silo.evaluate(model_of_silo, split, self.personal_statistics(silo))
+        score = silo.evaluate(self.personal_model(silo, **model), split, self.personal_statistics(silo))
         metrics = {self.task.infos[name].silo: value for name, value in score.metrics.items()}
-        states = {name: summed(state) for name, state in score.states.items()}
+        sent = score.states | self.slots(work).put(silo.id, score.single)
+        states = {name: summed(state) for name, state in sent.items()}
         return silo.update(weight=float(score.examples), silo_loss=score.loss, **metrics, **states)
-
-
-@functools.cache
-def _is_work(kind: type[Algorithm], name: str) -> bool:
-    """Return whether an algorithm has a public method of that name of its own, whose first parameter is
-    `silo`."""
-    own = name in EVALUATIONS or name not in dir(Algorithm)
-    method = getattr(kind, name, None) if own and not name.startswith("_") else None
-    return inspect.isfunction(method) and list(inspect.signature(method).parameters)[1:2] == ["silo"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -14,6 +16,8 @@ from mpifl.wire import Mean, Scalar
 Work: TypeAlias = Any
 """A client method: a bound method (silo, **message) -> Update of the algorithm. In a dialogue it is a
 generator."""
+EVALUATIONS: dict[str, str | None] = {"evaluate": None, "evaluate_valid": "valid", "evaluate_test": "test"}
+"""The client methods that score a model, and the split that they use; None is the silo's held-out split."""
 
 
 class Lead(Protocol):
@@ -79,3 +83,12 @@ class Cohort(Protocol):
 def usual_weight(weights: str, examples: Mapping[str, int]) -> float:
     """Return the weight of a silo's update by `[cohort] weights`: n_k for "examples", 1 for "uniform"."""
     return float(examples["train"]) if weights == "examples" else 1.0
+
+
+@functools.cache
+def is_work(kind: type[Any], base: type[Any], name: str) -> bool:
+    """Return whether a kind of algorithm has a public method of that name that `base` lacks or that scores,
+    and whose first parameter is `silo`."""
+    own = name in EVALUATIONS or name not in dir(base)
+    method = getattr(kind, name, None) if own and not name.startswith("_") else None
+    return inspect.isfunction(method) and list(inspect.signature(method).parameters)[1:2] == ["silo"]

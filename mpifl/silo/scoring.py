@@ -14,7 +14,15 @@ from torch import Tensor, nn
 
 from mpifl.data import rows
 from mpifl.data.batches import Batches
-from mpifl.learning.metrics import Metric, computed, pack_states, read_states, update_metrics, write_states
+from mpifl.learning.metrics import (
+    Metric,
+    computed,
+    pack_states,
+    read_states,
+    single_scores,
+    update_metrics,
+    write_states,
+)
 from mpifl.learning.tasks import Task, tensor_of
 from mpifl.silo.lanes import ALONE, Given, Lanes, Made
 from mpifl.silo.parameters import Buffers, FlatModel, Objective
@@ -36,6 +44,8 @@ class Score:
     states: dict[str, Tensor] = field(default_factory=dict, compare=False)
     """The metrics' states as `pack_states` writes them. Their sums over silos give the metrics of all
     examples."""
+    single: dict[int, Tensor] = field(default_factory=dict, compare=False)
+    """The probabilities of single examples as `single_scores` returns them. No silo sends them."""
 
 
 @torch.no_grad()
@@ -189,10 +199,10 @@ class Scoring:
         self._examples += rows(y)
         update_metrics(self._metrics.values(), self._task, outputs, y)
 
-    def take(self) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Return what was added since the last call, and reset it: the sum of losses, its divisor, and the
-        metrics' states. All states must be sums."""
-        found = self._loss, self._count, pack_states(self._metrics)
+    def take(self) -> tuple[Tensor, Tensor | int, dict[str, Tensor], dict[int, Tensor]]:
+        """Return what was added since the last call, and reset it: the sum of losses, its divisor, the
+        metrics' states, and the single scores. All states must be sums."""
+        found = self._loss, self._count, pack_states(self._metrics), single_scores(self._metrics)
         self._loss, self._count = torch.zeros_like(self._loss), 0
         for metric in self._metrics.values():
             write_states(metric, {name: torch.zeros_like(of) for name, of in read_states(metric).items()})
@@ -203,7 +213,8 @@ class Scoring:
         if loss is None:
             loss = float(self._loss) / float(self._count) if self._count else math.nan
         values = {name: computed(metric) for name, metric in self._metrics.items()}
-        return Score(loss, values, self._examples, pack_states(self._metrics))
+        states, single = pack_states(self._metrics), single_scores(self._metrics)
+        return Score(loss, values, self._examples, states, single)
 
 
 def as_fits(model: FlatModel, size: EvaluationBatch, act: Callable[[int], Found]) -> Found:

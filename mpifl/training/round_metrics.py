@@ -17,7 +17,7 @@ from mpifl.algorithms import Algorithm, Server, Work
 from mpifl.common import InputError, Names, RoundLost
 from mpifl.common.machine import EnergyMeter
 from mpifl.data.shards import AnySpec
-from mpifl.learning.metrics import answers_told, pooled
+from mpifl.learning.metrics import answers_told, pooled, state_lengths
 from mpifl.learning.tasks import TaskFacts
 from mpifl.report.judging import Suspicion
 from mpifl.report.observers import Record
@@ -52,7 +52,7 @@ class MetricsCollector:
         self._recovery = recovery
         self._note = note
         self._suspicion = Suspicion(job.aggregation.rule)
-        self._states = dict[str, dict[str, Tensor]]()
+        self._states = dict[str, tuple[dict[str, Tensor], dict[int, Tensor]]]()
         self._later: Callable[[], Record] | None = None
         self._energy = EnergyMeter()
 
@@ -132,19 +132,19 @@ class MetricsCollector:
         """
         found: Record = {}
         if kept not in (0, self._server.round):
-            self._states = {rows: {} for rows in self._states}
+            self._states = {rows: ({}, {}) for rows in self._states}
         if self._job.evaluate.split is not None:
             self._states.clear()
             found["final"] = self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate_test)
-        told = {rows: of for rows, states in self._states.items() if (of := self._answers(rows, states))}
+        told = {rows: of for rows, states in self._states.items() if (of := self._answers(rows, *states))}
         return found | ({"answers": told} if told else {})
 
-    def _answers(self, rows: str, states: Mapping[str, Tensor]) -> Record:
+    def _answers(self, rows: str, states: Mapping[str, Tensor], single: Mapping[int, Tensor]) -> Record:
         """Return what the model answered to the server's test set ("test"), or to what silos hold out.
 
         Where sums are masked or privacy is promised, only intervals are told of the silos' rows.
         """
-        task, told = self._algorithm.task, answers_told(self._algorithm.task, states)
+        task, told = self._algorithm.task, answers_told(self._algorithm.task, states, single)
         if rows != "test" and (self._job.secure or self._job.privacy is not None):
             return {key: of for key, of in told.items() if key == "intervals"}
         test = getattr(self._spec, "test", None)
@@ -211,7 +211,7 @@ class MetricsCollector:
             return {}
         infos = self._algorithm.task.infos
         if split != "test":
-            self._states["silos"] = score.states
+            self._states["silos"] = score.states, score.single
             return {info.pooled: score.metrics[name] for name, info in infos.items()}
         told = {*told, "test_loss", *(info.test for info in infos.values())}
         more = told_once(told, self._wings, lambda wing: wing.figures(server), "the figure")
@@ -220,7 +220,7 @@ class MetricsCollector:
 
     def _figures_of(self, score: Score) -> Record:
         """Return the figures of the server's test set."""
-        self._states["test"] = score.states
+        self._states["test"] = score.states, score.single
         infos = self._algorithm.task.infos
         return {"test_loss": score.loss} | {info.test: score.metrics[name] for name, info in infos.items()}
 
@@ -253,8 +253,10 @@ class MetricsCollector:
         None stands for a figure that a silo lacks, such as an AUROC without positives.
         """
         task, federation = self._algorithm.task, self._recovery.federation
-        self._states["silos"] = {name: of.clone() for name, of in mean.vectors.items()}
-        found: Record = {task.infos[name].pooled: v for name, v in pooled(task, mean.vectors).items()}
+        single = self._algorithm.slots(work.__name__).read(mean.vectors)
+        states = {name: mean.vectors[name].clone() for name in state_lengths(task) if name in mean.vectors}
+        self._states["silos"] = states, single
+        found: Record = {task.infos[name].pooled: v for name, v in pooled(task, states, single).items()}
         for info in task.infos.values():
             if (weighted := mean.scalars.get(info.silo)) is not None:
                 found[info.weighted] = weighted

@@ -110,7 +110,7 @@ class Knowledge:
         if "statistics" in server.state:
             lengths |= statistics_lengths(server)
         if self.algorithm.purpose(work) == "evaluation":
-            lengths |= state_lengths(self.algorithm.task)
+            lengths |= state_lengths(self.algorithm.task) | self.algorithm.slots(work).lengths
         weights = {silo: self.weight(work, silo) for silo in silos}
         lengths |= self.algorithm.lengths(server)
         return ExpectedUpdates(weights, len(server.model.shared), lengths, self.budgets, self.sent.get(work))

@@ -27,16 +27,24 @@ from .metric_states import (
     update_metrics as update_metrics,
     write_states as write_states,
 )
+from .places import (
+    are_codes as are_codes,
+)
 from .pooled_metrics import (
     COUNTS as COUNTS,
     answers_told as answers_told,
     certainty as certainty,
     counted as counted,
     fill as fill,
+    joined as joined,
     pack_states as pack_states,
     pooled as pooled,
     real_states as real_states,
+    single_scores as single_scores,
     state_lengths as state_lengths,
+)
+from .score_slots import (
+    ScoreSlots as ScoreSlots,
 )
 from .told_answers import (
     COUNTED as COUNTED,

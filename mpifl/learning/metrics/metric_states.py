@@ -29,6 +29,8 @@ def read_states(metric: Metric) -> dict[str, Tensor]:
 def write_states(metric: Metric, states: Mapping[str, Tensor]) -> None:
     """Put states into a new metric, as if it had been updated with all their examples.
 
+    Of examples that are only counted, a metric that keeps `single` scores knows none.
+
     Raises:
         ValueError: the states are not those of this metric.
     """
@@ -39,6 +41,8 @@ def write_states(metric: Metric, states: Mapping[str, Tensor]) -> None:
         raise ValueError(f"{sorted(states)}: are not the states of {type(metric).__name__}, {sorted(own)}")
     for name, state in states.items():
         setattr(metric, name, state.to(own[name].device))
+    if hasattr(metric, "single"):
+        metric.single = None if any(bool(state.any()) for state in states.values()) else []
     if hasattr(metric, "_reductions"):  # torchmetrics' own flags: updated, not computed yet
         vars(metric).update(_update_count=1, _computed=None)
 

@@ -1,4 +1,7 @@
-"""Places: ranges of probabilities, narrow where the scores of models lie close together."""
+"""Places: ranges of probabilities, narrow where the scores of models lie close together.
+
+Codes are the probabilities of single examples.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,12 @@ HALF = 126
 """The biased exponent of 1/2 as a float32."""
 MANTISSA = 23
 """The bits of a float32's mantissa."""
-FINE = (14,) * 2 + (12,) * 4 + (11,) * 6 + (9,) * (LOW - 12)
-"""Bits of the mantissa that tell places of one column apart, by halving: [1/4, 1/2) first."""
+FINEST = 14
+"""The most bits of the mantissa that tell places apart."""
+LARGEST = 1 << 19
+"""The most numbers of a state, unless columns are so many that each has 2 bits."""
+NOT_COUNTED = -1
+"""The code of a target that does not count."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +42,17 @@ class ProbabilityRanges:
     @classmethod
     @cache
     def of_columns(cls, columns: int) -> ProbabilityRanges:
-        """Return the places of each of so many columns: FINE for one, 7 bits for ten.
+        """Return the places of each of so many columns, as narrow as a state of LARGEST numbers allows.
 
-        A state of one column has about 2^18 numbers, one of ten 2^17. More columns keep fewer bits each, at
-        least 2: an average over columns needs less of each.
+        They are narrowest from one part of so many on, about which probabilities of classes lie, up to 1/2.
         """
-        few = max(2, 9 - math.ceil(0.6 * math.log2(max(columns, 1))))
-        return cls(FINE if columns <= 1 else (few,) * LOW)
+        near = 2 + int(math.log2(max(columns, 1)))
+        for most in range(FINEST, 2, -1):
+            less = (0,) * near + (2,) * 4 + (3,) * 6 + (5,) * LOW
+            found = cls(tuple(max(most - by, 2) for by in less[:LOW]))
+            if 2 * max(columns, 1) * found.count <= LARGEST:
+                return found
+        return cls((2,) * LOW)
 
     @cached_property
     def starts(self) -> list[int]:
@@ -60,7 +71,7 @@ class ProbabilityRanges:
 
     def of(self, probabilities: Tensor) -> Tensor:
         """Return the place of each probability, int64 of the same shape; NaN is at the lowest place."""
-        p = probabilities.float().nan_to_num(nan=0.0).clamp(0.0, 1.0)
+        p = _float32(probabilities)
         number = torch.where(p > 0.5, 1.0 - p, p).contiguous().view(torch.int32).long()
         halving = (HALF - 1 - (number >> MANTISSA)).clamp(-1, LOW - 1)
         dropped = [MANTISSA, *(MANTISSA - bits for bits in self.bits)]
@@ -82,3 +93,33 @@ class ProbabilityRanges:
         mean = (low + high) / 2
         mean = torch.where(places == self.middle, 0.5, mean)
         return torch.where(places > self.middle, 1 - mean, mean)
+
+
+def coded(probabilities: Tensor, yes: Tensor, counted: Tensor | None = None) -> Tensor:
+    """Return a code of each probability as a float32 and of its target, int32 of the same shape.
+
+    Codes are ordered as probabilities are. The last bit is the target.
+
+    Args:
+        probabilities: From 0 to 1; NaN is taken as 0.
+        yes: The targets, 0 and 1, of the same shape.
+        counted: Which of them count, of the same shape; by default all.
+    """
+    found = _float32(probabilities).contiguous().view(torch.int32) * 2 + (yes == 1)
+    return found if counted is None else found.masked_fill(~counted, NOT_COUNTED)
+
+
+def decoded(codes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the probabilities and the targets of codes, float64 and int64 of the same shape."""
+    return (codes >> 1).view(torch.float32).double(), codes.long() & 1
+
+
+def are_codes(codes: Tensor) -> bool:
+    """Return whether all numbers are such as `coded` returns."""
+    most = 2 * int(torch.ones(1).view(torch.int32)) + 1
+    return not codes.numel() or bool(codes.min() >= NOT_COUNTED and codes.max() <= most)
+
+
+def _float32(probabilities: Tensor) -> Tensor:
+    """Return probabilities as float32 from 0 to 1, without a negative zero."""
+    return probabilities.float().nan_to_num(nan=0.0).clamp(0.0, 1.0) + 0.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from mpifl.learning.tasks import Task
 
 COUNTS = "metric counts"
 """The name of one vector with all whole numbers of the states."""
+NO_SINGLE: Mapping[int, Tensor] = MappingProxyType({})
 FEW = 16
 """A state of floats with at most this many numbers is sent as one vector for each number; a larger state is
 one vector."""
@@ -38,16 +40,40 @@ def state_lengths(task: Task) -> dict[str, int]:
     return {name: len(vector) for name, vector in pack_states(task.metrics()).items()}
 
 
-def pooled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, float]:
+def single_scores(metrics: Mapping[str, Metric]) -> dict[int, Tensor]:
+    """Return the codes of the single probabilities that metrics know of all their examples, by the number of
+    columns C: int32 [n, C] each, on the CPU."""
+    found: dict[int, Tensor] = {}
+    for metric in metrics.values():
+        if single := getattr(metric, "single", None):
+            found.setdefault(single[0].shape[1], torch.cat(single).cpu())
+    return found
+
+
+def joined(parts: Sequence[tuple[int, Mapping[int, Tensor]]]) -> dict[int, Tensor]:
+    """Return the single scores of several sets of examples, of each its number of examples and its own
+    scores; none where a set does not know them."""
+    known = [single for examples, single in parts if examples]
+    every = set[int]().union(*known)
+    return {c: torch.cat([one[c] for one in known]) for c in sorted(every) if all(c in one for one in known)}
+
+
+def pooled(
+    task: Task, sums: Mapping[str, Tensor], single: Mapping[int, Tensor] = NO_SINGLE
+) -> dict[str, float]:
     """Return each metric on all silos' examples, given the sums of the vectors of `pack_states`.
 
-    Metrics whose states do not add up, and undefined metrics, are left out.
+    Metrics whose states do not add up, and undefined metrics, are left out. With their single scores, as
+    `single_scores` returns them, areas under curves are those of single examples. So it is in the functions
+    below.
     """
-    found = {name: computed(metric) for name, metric in _filled(task, sums).items()}
+    found = {name: computed(metric) for name, metric in _filled(task, sums, single).items()}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def certainty(task: Task, sums: Mapping[str, Tensor]) -> dict[str, dict[str, float]]:
+def certainty(
+    task: Task, sums: Mapping[str, Tensor], single: Mapping[int, Tensor] = NO_SINGLE
+) -> dict[str, dict[str, float]]:
     """Return what is known of the chance in metrics' values, given the sums of the vectors of `pack_states`.
 
     Returns:
@@ -55,7 +81,7 @@ def certainty(task: Task, sums: Mapping[str, Tensor]) -> dict[str, dict[str, flo
         all single examples. What is not known is left out.
     """
     found: dict[str, dict[str, float]] = {}
-    for name, metric in _filled(task, sums).items():
+    for name, metric in _filled(task, sums, single).items():
         low, high = getattr(metric, "interval", (math.nan, math.nan))
         known = {"low": low, "high": high, "within": getattr(metric, "within", math.nan)}
         found[name] = {key: value for key, value in known.items() if math.isfinite(value)}
@@ -70,18 +96,21 @@ def counted(task: Task, sums: Mapping[str, Tensor], examples: int) -> dict[str, 
     return {name: count for name, count in found.items() if count < examples}
 
 
-def answers_told(task: Task, sums: Mapping[str, Tensor]) -> dict[str, Any]:
+def answers_told(
+    task: Task, sums: Mapping[str, Tensor], single: Mapping[int, Tensor] = NO_SINGLE
+) -> dict[str, Any]:
     """Return what metrics tell of a model's answers, as `ToldAnswers` reads it, given the sums of the vectors
     of `pack_states`."""
-    metrics: list[Any] = list(_filled(task, sums).values())
-    ends = {name: [of["low"], of["high"]] for name, of in certainty(task, sums).items() if "low" in of}
+    metrics: list[Any] = list(_filled(task, sums, single).values())
+    sure = certainty(task, sums, single)
+    ends = {name: [of["low"], of["high"]] for name, of in sure.items() if "low" in of}
     counted = [one for one in metrics if hasattr(one, "ranked") and one.counts.any()]
     ranking: Any = counted[-1] if counted else None
     columns = ranking.ranked() if ranking else []
     tables = (getattr(one, name, None) for one in metrics for name in ("confusion", "confmat"))
     confusion: Any = next((of for of in tables if isinstance(of, Tensor) and of.dim() == 2), None)
     if confusion is None and len(columns) == 1 and task.choices == 2:
-        confusion = columns[0].confusion(ranking.places)
+        confusion = columns[0].confusion()
     labels = [int(one.yes.sum()) for one in columns] if task.choices == len(columns) else []
     labels = labels if confusion is None else confusion.sum(1).tolist()
     found: dict[str, Any] = {"intervals": ends} if ends else {}
@@ -91,7 +120,7 @@ def answers_told(task: Task, sums: Mapping[str, Tensor]) -> dict[str, Any]:
         found["areas"] = [_known(one.area()) for one in columns]
         found["precisions"] = [_known(one.precision()) for one in columns]
     found |= {"commonest": max(labels) / sum(labels)} if task.choices and sum(labels) else {}
-    found |= {"columns": [one.told(ranking.places) for one in columns]} if ranking else {}
+    found |= {"columns": [one.told() for one in columns]} if ranking else {}
     few = confusion is not None and len(confusion) <= MOST_CLASSES
     return found | ({"confusion": confusion.long().tolist()} if few else {})
 
@@ -101,12 +130,14 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _filled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, Metric]:
+def _filled(
+    task: Task, sums: Mapping[str, Tensor], single: Mapping[int, Tensor] = NO_SINGLE
+) -> dict[str, Metric]:
     """Return the metrics whose states add up, with these sums; none if sums are missing."""
     metrics = task.metrics()
     if any(name not in sums for name in pack_states(metrics)):
         return {}
-    fill(metrics, sums)
+    fill(metrics, sums, single)
     return {name: metric for name, metric in metrics.items() if summable(metric)}
 
 
@@ -115,8 +146,13 @@ def real_states(task: Task) -> dict[str, Tensor]:
     return _parts(_states(task.metrics()))
 
 
-def fill(metrics: Mapping[str, Metric], sums: Mapping[str, Tensor]) -> None:
-    """Put sums of the vectors of `pack_states` into new metrics whose states add up; they may be sparse."""
+def fill(
+    metrics: Mapping[str, Metric], sums: Mapping[str, Tensor], single: Mapping[int, Tensor] = NO_SINGLE
+) -> None:
+    """Put sums of the vectors of `pack_states` into new metrics whose states add up; they may be sparse.
+
+    Single scores are put into the metrics that keep them.
+    """
     states, sums = _states(metrics), {name: of.to_dense() for name, of in sums.items()}
     counts, begin = sums.get(COUNTS), 0
     for name, state in states.items():
@@ -129,6 +165,9 @@ def fill(metrics: Mapping[str, Metric], sums: Mapping[str, Tensor]) -> None:
     for name, metric in metrics.items():
         if summable(metric):
             write_states(metric, {key: states[_key(name, key)] for key in read_states(metric)})
+        keeps: Any = metric if hasattr(metric, "single") else None
+        if keeps and (codes := single.get(len(keeps.counts))) is not None:
+            keeps.keep_counted(codes)
 
 
 def _states(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:

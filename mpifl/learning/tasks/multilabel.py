@@ -47,6 +47,11 @@ class Multilabel(OfAnswers):
         count."""
         return self.predict(outputs), y.long()
 
+    @property
+    def scores_once(self) -> bool:
+        """An example adds one row, of all labels."""
+        return True
+
     def width(self, spec: AnySpec) -> int:
         """Return the number of labels."""
         return TaskFacts.of(spec).columns

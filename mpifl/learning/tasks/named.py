@@ -165,6 +165,11 @@ class PackageTask(Task):
         return self._facts.columns == 1 and self.ignored is None
 
     @property
+    def scores_once(self) -> bool:
+        """Whether an example adds at most one row to what `scored` returns."""
+        return self._facts.columns == 1 and not self._facts.ragged
+
+    @property
     def names(self) -> list[str]:
         """The names of its metrics."""
         return list(self.chosen)

@@ -156,6 +156,11 @@ class Task(BaseModel, ABC):
         return self
 
     @property
+    def scores_once(self) -> bool:
+        """Whether an example adds at most one row to what `scored` returns."""
+        return False
+
+    @property
     def choices(self) -> int:
         """The number of classes if an example has one label, else 0."""
         return 0

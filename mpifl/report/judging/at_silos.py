@@ -12,7 +12,15 @@ from rich.table import Table
 
 from mpifl.common import InputError, Names, ShardError, suggested
 from mpifl.data.shards import ShardEntry, open_shard
-from mpifl.learning.metrics import MetricInfo, ToldAnswers, answers_told, certainty, counted, pooled
+from mpifl.learning.metrics import (
+    MetricInfo,
+    ToldAnswers,
+    answers_told,
+    certainty,
+    counted,
+    joined,
+    pooled,
+)
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.trained import Trained
 from mpifl.report.runs import of_groups
@@ -82,12 +90,12 @@ class SilosScored:
     @property
     def pooled(self) -> dict[str, float]:
         """The metrics of all examples together, as far as their states add up over silos."""
-        return pooled(self.task, self.sums)
+        return pooled(self.task, self.sums, self.single)
 
     @property
     def certainty(self) -> dict[str, dict[str, float]]:
         """What is known of the chance in the metrics of all examples together; see `certainty`."""
-        return certainty(self.task, self.sums)
+        return certainty(self.task, self.sums, self.single)
 
     @property
     def sums(self) -> dict[str, torch.Tensor]:
@@ -97,6 +105,11 @@ class SilosScored:
             for name, of in score.states.items():
                 sums[name] = sums[name].add_(of) if name in sums else of.to_dense().clone()
         return sums
+
+    @property
+    def single(self) -> dict[int, torch.Tensor]:
+        """The probabilities of single examples of all silos."""
+        return joined([(score.examples, score.single) for _, score in self.silos.values()])
 
     @property
     def counted(self) -> dict[str, int]:
@@ -136,7 +149,7 @@ class SilosScored:
         """Return further columns by silo, as far as they are known: positives, and intervals of metrics."""
         found: dict[str, dict[str, str]] = {}
         for name, (_, score) in self.silos.items():
-            answers = ToldAnswers.model_validate(answers_told(self.task, score.states))
+            answers = ToldAnswers.model_validate(answers_told(self.task, score.states, score.single))
             if self.task.choices == 2 and len(answers.columns) == 1:
                 yes = sum(column[1] for column in answers.columns[0])
                 found.setdefault("positives", {})[name] = f"{yes:,}"

@@ -53,7 +53,7 @@ def evaluate_run(
     tell_score(score, "test", task.infos)
     for name, count in counted(task, score.states, score.examples).items():
         print(f"test {tell_counted(name, count, score.examples)}")
-    for name, known in certainty(task, score.states).items():
+    for name, known in certainty(task, score.states, score.single).items():
         print(f"test {tell_certainty(name, known)}")
         if "low" in known and (doubt := of_groups([spec.test])):
             print(f"test {name}: {doubt}")
@@ -154,7 +154,7 @@ def _tell(found: SilosScored) -> None:
 
 def as_record(score: Score, task: Task) -> dict[str, Any]:
     """Return a score by the names of its figures; None is one that is undefined."""
-    about, answers = certainty(task, score.states), answers_told(task, score.states)
+    about, answers = (of(task, score.states, score.single) for of in (certainty, answers_told))
     return {
         "examples": score.examples,
         "loss": _known(score.loss),
@@ -172,7 +172,7 @@ def in_full(found: SilosScored) -> dict[str, Any]:
     over = {"mean": found.mean, "weighted": found.weighted, "worst": found.worst, "pooled": found.pooled}
     together = {kind: _all_known(figures) for kind, figures in over.items()}
     together["pooled"] |= {**_certain(found.certainty), **_counted(found.counted)}
-    answers = answers_told(task, found.sums)
+    answers = answers_told(task, found.sums, found.single)
     return {
         "silos": silos,
         **together,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
 from mpifl.common import LARGEST_FILE, InputError, one_line, read_whole
-from mpifl.common.pages import Cell, charts
+from mpifl.common.pages import Block, Cell, Said, Table, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.judging import ranked, scores
 from mpifl.report.runs import Difference, Held, Summary, chance, one_class, trains_alone, units
@@ -29,6 +28,12 @@ PAIRED = (
     "not recorded, so the interval is the widest possible one. It is widened to 0 where McNemar's exact test "
     "sees no difference. Nothing is corrected for the number of silos."
 )
+TOLD = (
+    "The table is of mpifl baseline; baseline.html in the folder above has more. "
+    "Difference: federated − alone, on the same test rows. "
+    "It is seen where p, corrected by Holm for the number of silos, is at most 0.05:"
+)
+TOLD_HEADS = ("silo", "alone", "federated", "difference", "95% interval", "outcome")
 MOST_NAMED = 3
 """Silos that are named as below guessing."""
 
@@ -126,8 +131,9 @@ def values(summary: Summary) -> dict[str, float]:
     return {name: value for name, value in ranked(scores(summary), summary.metric) if value is not None}
 
 
-def gain_unknown(summary: Summary) -> list[str]:
-    """Say what a baseline has told of a run, or that it cannot tell whether it helped a silo, and what can.
+def gain_unknown(summary: Summary) -> list[Block]:
+    """Say what a baseline has told of a run and its silos, or that nobody knows whether it helped, and how to
+    tell.
 
     Nothing is said of exact sums, or of silos that train alone.
     """
@@ -135,11 +141,10 @@ def gain_unknown(summary: Summary) -> list[str]:
         return []
     who = "party" if "split" in summary.job else "silo"
     if summary.diverged:
-        return [f"Did it help a {who}? No: the run diverged."]
-    if told := _told_by_baseline(summary.run):
-        table = summary.run.absolute().parent / "baseline.html"
-        return [f"Did it help a silo? {told} {table} has the table of the silos."]
-    return [f"Did it help a {who}? This page cannot tell, since no {who} was trained alone. {how}"]
+        return [Said(f"Did it help a {who}? No: the run diverged.")]
+    if told := _told_by_baseline(summary):
+        return told
+    return [Said(f"Did it help a {who}? This page cannot tell, since no {who} was trained alone. {how}")]
 
 
 def how_to_tell(summary: Summary) -> str:
@@ -162,13 +167,28 @@ def how_to_tell(summary: Summary) -> str:
     return f"To answer, run 'mpifl baseline {run}/job.toml --out {run}-baseline'."
 
 
-def _told_by_baseline(run: Path) -> str:
-    """Return the verdict of `mpifl baseline` where a run is its federated one; "" where there is none."""
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none there, or not one of ours
-        if run.absolute().name == "federated":
-            told = from_json(read_whole(run.absolute().parent / "baseline.json", LARGEST_FILE))
-            return one_line(str(told["verdict"]))
-    return ""
+def _told_by_baseline(summary: Summary) -> list[Block]:
+    """Return the verdict of `mpifl baseline` and its table of silos where a run is its federated one."""
+    run = summary.run.absolute()
+    # none there, or not one of ours
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        if run.name == "federated":
+            told = from_json(read_whole(run.parent / "baseline.json", LARGEST_FILE))
+            verdict, test = (one_line(str(told[key])) for key in ("verdict", "test"))
+            said = f"Did it help a silo? {verdict} {TOLD} {test}."
+            rows = [[name, *_told_of(one, summary.metric)] for name, one in told["silos"].items()]
+            return [Said(said), Table.of(TOLD_HEADS, rows)]
+    return []
+
+
+def _told_of(one: Mapping[str, Any], metric: MetricInfo) -> list[str]:
+    """Return the cells of a silo, given its record in `baseline.json`."""
+    values = [one[key] for key in ("alone", "federated")]
+    written = ["–" if value is None else metric.write(value) for value in values]
+    if "difference" not in one:
+        return [*written, "–", "–", one_line(str(one["judged"]))]
+    by = Gain(values[0], one["difference"], None).write(metric)
+    return [*written, by, units.between(one["low"], one["high"], metric), one_line(str(one["judged"]))]
 
 
 def gains_over(alone: Summary, summary: Summary, held: Mapping[str, Held]) -> dict[str, Gain]:

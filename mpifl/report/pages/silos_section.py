@@ -18,7 +18,6 @@ from mpifl.common.pages import (
     Figure,
     Key,
     Plot,
-    Said,
     Table,
     charts,
     named,
@@ -80,7 +79,7 @@ def silos(
     note += f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." * (len(order) > MOST_ROWS)
     table = Table([head for head, _ in shown], rows, sort=True, silos=True, axes={INTERVAL: axis})
     note += _noted(shown, metric, summary.run) + ONE * (len(order) == 1)
-    unknown = [] if gained or len(order) == 1 else [Said(one) for one in gain_unknown(summary)]
+    unknown = [] if gained or len(order) == 1 else gain_unknown(summary)
     drawn = [Figure("Silos, the worst first", note, [*unknown, table], wide=True),
              *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
     return drawn, silo_falls(summary, called, held, rounds, values)
@@ -91,9 +90,7 @@ def _unscored(summary: Summary, names: Names) -> Figure:
     split, why = "split" in summary.job, why_none(summary.job, scored=summary.main is not None)
     who = f" The parties are {names.listed(range(len(names.told)))}." if split and names.told else ""
     said = f"{why[:1].upper()}{why[1:]}.{who}"
-    return Figure(
-        "Parties" if split else "Silos", said, [Said(one) for one in gain_unknown(summary)], wide=True
-    )
+    return Figure("Parties" if split else "Silos", said, gain_unknown(summary), wide=True)
 
 
 def _missed(many: int) -> Cell:

@@ -21,7 +21,7 @@ from mpifl.run.job.validation import validated
 from mpifl.silo import UNSPLIT
 from mpifl.silo.steps import LOCAL, LocalTraining
 
-_SHARED = ("local", "server_optimizer", "task", "split", "clock")
+_SHARED = ("local", "server_optimizer", "task", "split", "clock", "single_scores")
 """Tables of a job that are fields of every algorithm."""
 _PLUGGABLE = ("task", "algorithm", "server_optimizer")
 """Tables whose `name` may be the user's own code, imported when the job is read."""
@@ -190,6 +190,7 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
     )
     shared: dict[str, Any] = {"local": job.local, "server_optimizer": optimizer}
     shared |= {"task": _build_task(job, source), "split": job.split or UNSPLIT, "clock": job.clock}
+    shared["single_scores"] = not job.secure and job.privacy is None
     algorithm: Algorithm = make_named(
         base=Algorithm,
         registry=ALGORITHMS,

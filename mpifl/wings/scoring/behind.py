@@ -33,7 +33,7 @@ ALIGNED = 64
 """Bytes between the beginnings of vectors."""
 NUMBERS = ("loss", "metrics", "examples")
 DIED = "it has died"
-FAULT, STATE = "fault", "state "
+FAULT, STATE, SINGLE = "fault", "state ", "single "
 _NO_MPI = {"MPI4PY_RC_INITIALIZE": "0", "MPI4PY_RC_FINALIZE": "0"}
 """The process belongs to no world of ranks, even if a model's code imports MPI."""
 
@@ -45,7 +45,7 @@ class LateScore(Score):
         vars(self)["_wait"] = wait
 
     def __getattr__(self, name: str) -> Any:
-        if name not in (*NUMBERS, "states"):
+        if name not in (*NUMBERS, "states", "single"):
             raise AttributeError(name)
         vars(self).update(vars(self._wait()))
         return vars(self)[name]
@@ -131,7 +131,8 @@ class Behind:
 def answered(score: Score) -> bytes:
     """Return a score as `answer` reads it."""
     states = {f"{STATE}{name}": of for name, of in score.states.items()}
-    content = serialization.packed({**states, **{name: getattr(score, name) for name in NUMBERS}})
+    single = {f"{SINGLE}{columns}": of for columns, of in score.single.items()}
+    content = serialization.packed({**states, **single, **{name: getattr(score, name) for name in NUMBERS}})
     return len(content).to_bytes(8, "little") + content
 
 
@@ -149,8 +150,12 @@ def answer(link: io.BufferedRWPair) -> Score:
     told = serialization.unpack(content)
     if FAULT in told:
         raise ValueError(told[FAULT])
-    states = {name.removeprefix(STATE): of for name, of in told.items() if name not in NUMBERS}
-    return Score(states=states, **{name: told[name] for name in NUMBERS})
+    states, single = (
+        {name.removeprefix(kind): of for name, of in told.items() if name.startswith(kind)}
+        for kind in (STATE, SINGLE)
+    )
+    by_columns = {int(columns): of for columns, of in single.items()}
+    return Score(states=states, single=by_columns, **{name: told[name] for name in NUMBERS})
 
 
 def shared(file: int, entries: Mapping[str, tuple[torch.dtype, int]]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from mpifl.common import one_line
@@ -22,6 +22,7 @@ from mpifl.common.machine import accelerators
 from mpifl.data.batches import Batches
 from mpifl.data.shards import FederationSpec, split_of
 from mpifl.exchange.worker_side import WorkerContext
+from mpifl.learning.metrics import are_codes
 from mpifl.silo import short_of_memory
 from mpifl.sums import Combined, read_records
 from mpifl.wings.scoring.test_shares import ScoreShare, share_of, width_of
@@ -52,6 +53,8 @@ class ScorePart(Message):
     Attributes:
         rows: The numbers of each batch, float64, little-endian, in base64.
         whole: Whole numbers over all batches, in the same format.
+        single: Codes of single examples' probabilities by the number of columns, int32, little-endian, in
+            base64.
         examples: How many examples were scored.
         counted: The dtype of the divisor of losses.
         fault: Why the rank could not score; the other fields do not count then.
@@ -60,6 +63,7 @@ class ScorePart(Message):
 
     rows: str = ""
     whole: str = ""
+    single: dict[Count, str] = Field(default={})
     examples: Count = 0
     counted: Literal["int64", "float32", "float64"] = "int64"
     fault: Text | None = None
@@ -208,7 +212,8 @@ class Scores:
         counts = rows[:, 1]
         if bool((counts < 0).any()) or (part.counted == "int64" and bool((counts != counts.round()).any())):
             raise ValueError("what losses are divided by is not a count")
-        return ScoreShare(rows, whole, part.examples, _DTYPES[part.counted])
+        single = {columns: _codes(text, columns) for columns, text in part.single.items()}
+        return ScoreShare(rows, whole, part.examples, _DTYPES[part.counted], single)
 
 
 def _told(error: Exception) -> str:
@@ -220,19 +225,39 @@ def _packed(share: ScoreShare) -> ScorePart:
         return ScorePart(fault="its figures are not finite")
     name = str(share.counted).removeprefix("torch.")
     counted: Any = name if name in _DTYPES else "float64"
-    rows, whole = (base64.b64encode(one.numpy().tobytes()).decode() for one in (share.rows, share.whole))
-    return ScorePart(rows=rows, whole=whole, examples=share.examples, counted=counted)
+    rows, whole = _text(share.rows), _text(share.whole)
+    single = {columns: _text(one) for columns, one in share.single.items()}
+    return ScorePart(rows=rows, whole=whole, single=single, examples=share.examples, counted=counted)
+
+
+def _text(tensor: Tensor) -> str:
+    return base64.b64encode(tensor.numpy().tobytes()).decode()
+
+
+def _codes(text: str, columns: int) -> Tensor:
+    """Decode codes of probabilities, int32 [n, columns]; raise ValueError if they are none."""
+    content, what = _bytes(text, "codes"), "its codes of probabilities"
+    if not columns or not content or len(content) % (4 * columns):
+        raise ValueError(f"{what} have {len(content)} bytes, which is no number of rows of {columns}")
+    found = torch.frombuffer(content, dtype=torch.int32).view(-1, columns)
+    if not are_codes(found):
+        raise ValueError(f"{what} are none")
+    return found
 
 
 def _unpacked(text: str, length: int, what: str) -> Tensor:
     """Decode `length` numbers; raise ValueError if there are more or fewer, or one is not finite."""
-    try:
-        content = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError(f"its {what} cannot be read") from None
+    content = _bytes(text, what)
     if len(content) != 8 * length:
         raise ValueError(f"its {what} have {len(content)} bytes, not {8 * length}")
-    found = torch.frombuffer(bytearray(content), dtype=torch.float64) if length else torch.zeros(0).double()
+    found = torch.frombuffer(content, dtype=torch.float64) if length else torch.zeros(0).double()
     if not bool(found.isfinite().all()):
         raise ValueError(f"its {what} are not finite")
     return found
+
+
+def _bytes(text: str, what: str) -> bytearray:
+    try:
+        return bytearray(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        raise ValueError(f"its {what} cannot be read") from None

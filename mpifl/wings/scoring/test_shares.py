@@ -18,7 +18,16 @@ from torch import Tensor, nn
 
 from mpifl.data import rows
 from mpifl.data.batches import Batches
-from mpifl.learning.metrics import COUNTS, computed, fill, pack_states, real_states, state_lengths
+from mpifl.learning.metrics import (
+    COUNTS,
+    computed,
+    fill,
+    joined,
+    pack_states,
+    real_states,
+    single_scores,
+    state_lengths,
+)
 from mpifl.learning.tasks import Task
 from mpifl.silo import ALONE, Lanes, Score, Scoring, purely, usable
 from mpifl.silo.parameters import FlatModel, Objective, scalar
@@ -36,12 +45,14 @@ class ScoreShare:
         whole: The whole numbers among the metrics' states, added up over these batches, float64 [m].
         examples: How many examples these batches have.
         counted: The dtype of the divisor of losses.
+        single: The probabilities of single examples, as `single_scores` returns them.
     """
 
     rows: Tensor
     whole: Tensor
     examples: int
     counted: torch.dtype
+    single: Mapping[int, Tensor]
 
 
 def width_of(task: Task) -> tuple[int, int]:
@@ -78,7 +89,7 @@ def _shared(
     model.module.eval()
     width, wholes = width_of(task)
     scoring, whole = Scoring(task, model.device), torch.zeros(wholes, dtype=torch.float64)
-    counted, examples, found = torch.int64, 0, []
+    counted, examples, found, singles = torch.int64, 0, [], []
 
     def of(module: nn.Module, batch: tuple[Any, Any]) -> tuple[Any, Tensor | float, Any]:
         own = 0.0 if own_objective is None else scalar(own_objective(module, *batch)).double()
@@ -89,7 +100,7 @@ def _shared(
     given = batches.in_order(size, numbers)
     for outputs, own, y in usable(lanes, batches, size).each(model.module, of, given):
         scoring.add(outputs, y)
-        loss, count, states = scoring.take()
+        loss, count, states, single = scoring.take()
         if isinstance(count, Tensor):
             counted = torch.promote_types(counted, count.dtype)
         if COUNTS in states:
@@ -97,8 +108,9 @@ def _shared(
         ahead = torch.tensor([float(loss), float(count), float(own)], dtype=torch.float64)
         found.append(torch.cat([ahead, *states.values()]))
         examples += rows(y)
+        singles.append((rows(y), single))
     table = torch.stack(found) if found else torch.zeros(0, width, dtype=torch.float64)
-    return ScoreShare(table, whole, examples, counted)
+    return ScoreShare(table, whole, examples, counted, joined(singles))
 
 
 def score_of(
@@ -128,10 +140,11 @@ def score_of(
             name: state + one.to(state.dtype) for (name, state), one in zip(sums.items(), states, strict=True)
         }
     metrics = task.metrics()
-    fill(metrics, {**sums, **_whole(shares)})
+    fill(metrics, {**sums, **_whole(shares)}, joined([(one.examples, one.single) for _, one in shares]))
     values = {name: computed(metric) for name, metric in metrics.items()}
     usual = float(loss) / float(count) if count else math.nan
-    return Score(float(mean) / sum(sizes) if own else usual, values, sum(sizes), pack_states(metrics))
+    loss_of_all, vectors = float(mean) / sum(sizes) if own else usual, pack_states(metrics)
+    return Score(loss_of_all, values, sum(sizes), vectors, single_scores(metrics))
 
 
 def _in_order(

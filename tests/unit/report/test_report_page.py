@@ -169,9 +169,19 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     ] + " ".join(words)
     told = tmp_path / "federated"
     shutil.copytree(run, told)
-    (tmp_path / "baseline.json").write_text('{"verdict": "Federation helped with seed 1."}')
+    north = {"alone": 0.5, "federated": 0.75, "difference": 0.25, "low": -0.1, "high": 0.5}
+    silos = {"north": {**north, "judged": "no difference seen"}}
+    silos["south"] = {"alone": None, "federated": 0.5, "judged": "undefined"}
+    content = {"verdict": "Federation helped with seed 1.", "test": "McNemar", "silos": silos}
+    (tmp_path / "baseline.json").write_text(json.dumps(content))
     words = " ".join(read(told)[1].titles())
-    assert f"Did it help a silo? Federation helped with seed 1. {tmp_path}/baseline.html has" in words
+    assert "Did it help a silo? Federation helped with seed 1. The table is of mpifl baseline;" in words
+    assert "is at most 0.05: McNemar." in words
+    assert f"{tmp_path}/baseline" not in words
+    told_of = (
+        "north 50.00% 75.00% +25.00 −10.00 to 50.00 points no difference seen south – 50.00% – – undefined"
+    )
+    assert told_of in words
     (tmp_path / "baseline.json").write_text("[1")
     assert "This page cannot tell, since" in " ".join(read(told)[1].titles())
     text = read(run)[0]

@@ -86,6 +86,9 @@ def test_shares_add_up_to_the_bits_of_a_score_in_one_place(case, workers):
     assert bits(found) == bits(here)
     assert found.states.keys() == here.states.keys()
     assert all(torch.equal(found.states[name], state) for name, state in here.states.items())
+    assert {c: sorted(one.tolist()) for c, one in found.single.items()} == {
+        c: sorted(one.tolist()) for c, one in here.single.items()
+    }
     assert not any(math.isnan(value) for value in here.metrics.values())
 
 
