@@ -584,9 +584,24 @@ def half(job: Job) -> int:
     return job["rounds"] // 2 + 1
 
 
+ON_ONE_NODE = ("all-fedavg", "all-scaffold-II", "all-ditto", "all-fedasync", "all-fedbuff", "all-fedcompass")
+"""Algorithms that train on the one node of three ranks, too, beside the three nodes of five: the plain one,
+one with state on both sides, one with models of silos, and those that go by a clock."""
+UNDER_MASKS = ("masked-adam", "masked-scaffold", "masked-lost", "masked-nan", "masked-scored")
+"""Masked jobs of every number of ranks; of the others every second trains on three, the rest on five."""
+_SOME_MASKED = [job["name"] for job in MASKED if job["name"] not in UNDER_MASKS]
+_LEFT_OUT = {
+    3: {*_SOME_MASKED[1::2], *(job["name"] for job in ALGORITHMS if job["name"] not in ON_ONE_NODE)},
+    5: {*_SOME_MASKED[::2]},
+}
+"""Jobs that do not train on so many ranks, but by MPIFL_SLOW=1: each has a world of several ranks still."""
+
+
 def jobs_on(ranks: int) -> list[Job]:
     """The jobs that are trained on so many ranks."""
-    return JOBS + (ALONE if ranks == 1 or SLOW else [])
+    if ranks == 1 or SLOW:
+        return JOBS + ALONE
+    return [job for job in JOBS if job["name"] not in _LEFT_OUT.get(ranks, ())]
 
 
 def middle(rows: Tensor) -> Tensor:
