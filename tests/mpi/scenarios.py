@@ -569,14 +569,13 @@ def resumes(job: Job) -> bool:
 def stops(job: Job, ranks: int) -> bool:
     """Whether the one training of a job is stopped and gone on with, in place of one that never was.
 
-    So it is on five ranks, and never on one or three, but by MPIFL_SLOW=1: what the five come to must be the
-    bits of a single rank that was never stopped, which holds for restarts and for ranks at once.
+    So it is on five ranks, or on three where it trains on no more, and never on one, but by MPIFL_SLOW=1:
+    what it comes to must be the bits of a single rank that was never stopped, which holds for restarts and
+    for ranks at once.
     """
-    return job["rounds"] > 2 and ranks == STOPPING and not resumes(job)
-
-
-STOPPING = 5
-"""The number of ranks whose trainings are stopped."""
+    return (
+        job["rounds"] > 2 and not resumes(job) and ranks == (3 if job["name"] in _LEFT_OUT.get(5, ()) else 5)
+    )
 
 
 def half(job: Job) -> int:
@@ -584,17 +583,21 @@ def half(job: Job) -> int:
     return job["rounds"] // 2 + 1
 
 
-ON_ONE_NODE = ("all-fedavg", "all-scaffold-II", "all-ditto", "all-fedasync", "all-fedbuff", "all-fedcompass")
-"""Algorithms that train on the one node of three ranks, too, beside the three nodes of five: the plain one,
-one with state on both sides, one with models of silos, and those that go by a clock."""
 UNDER_MASKS = ("masked-adam", "masked-scaffold", "masked-lost", "masked-nan", "masked-scored")
-"""Masked jobs of every number of ranks; of the others every second trains on three, the rest on five."""
-_SOME_MASKED = [job["name"] for job in MASKED if job["name"] not in UNDER_MASKS]
-_LEFT_OUT = {
-    3: {*_SOME_MASKED[1::2], *(job["name"] for job in ALGORITHMS if job["name"] not in ON_ONE_NODE)},
-    5: {*_SOME_MASKED[::2]},
-}
-"""Jobs that do not train on so many ranks, but by MPIFL_SLOW=1: each has a world of several ranks still."""
+BY_CLOCK = ("all-fedavg", "all-fedasync", "all-fedbuff")
+_OF_SILOS = ("diloco", "augmented", "task", "adapters", "buffers", "own-selection", "by-losses", "split-sum")
+_OF_SILOS += ("split-flips", "split-uneven", "own-loader", "own-patches", "batched", "batched-adamw")
+_KINDS = ("all-", "masked-", "compressed-", "rule-")
+_IN_TURN = [
+    job["name"]
+    for job in JOBS
+    if job["name"] in _OF_SILOS
+    or (job["name"].startswith(_KINDS) and job["name"] not in UNDER_MASKS + BY_CLOCK)
+]
+_LEFT_OUT: dict[int, list[str]] = {} if SLOW else {3: _IN_TURN[1::2], 5: _IN_TURN[::2]}
+"""What an algorithm, a rule, a codec or a step does never depends on how ranks exchange it: of such jobs
+every second trains on the one node of three ranks, the others on the three nodes of five. All do by
+MPIFL_SLOW=1."""
 
 
 def jobs_on(ranks: int) -> list[Job]:

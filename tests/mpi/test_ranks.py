@@ -161,14 +161,18 @@ RESUMED = [
 ]
 
 
-STOPPED = [job for job in scenarios.jobs_on(5) if scenarios.stops(job, 5)]
+STOPPED = [
+    param
+    for n in (3, 5)
+    for param in trained([job for job in scenarios.jobs_on(n) if scenarios.stops(job, n)], n)
+]
 
 
-@pytest.mark.parametrize(("world", "name"), trained(STOPPED, 5), indirect=["world"])
+@pytest.mark.parametrize(("world", "name"), STOPPED, indirect=["world"])
 def test_what_is_stopped_went_on_after_that_round(world: Path, name: str) -> None:
     """Its bits are held to those of one rank that was never stopped, as those of all are."""
     about = json.loads((world / name / "environment.json").read_text())
-    (job,) = (job for job in STOPPED if job["name"] == name)
+    (job,) = (job for job in scenarios.JOBS if job["name"] == name)
     assert about["resumed_after_round"] == scenarios.half(job) < job["rounds"]
     alone = json.loads((world.parent / "world1" / name / "environment.json").read_text())
     assert alone["resumed_after_round"] == 0
@@ -353,7 +357,7 @@ def test_an_update_with_nan_is_named_and_left_out(world: Path) -> None:
     assert all(v.isfinite().all() for v in load_file(world / "nan" / "model.safetensors").values())
 
 
-@pytest.mark.parametrize("name", [job["name"] for job in scenarios.COMPRESSED])
+@pytest.mark.parametrize(("world", "name"), trained(scenarios.COMPRESSED), indirect=["world"])
 def test_silos_keep_what_compression_left_out(world: Path, name: str) -> None:
     last, keys = max((world / name / "checkpoints").iterdir()), (world / name / "job.toml").read_text()
     names = {key for file in last.glob("silo_*.safetensors") for key in load_file(file)}
