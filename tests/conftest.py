@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import fcntl
-import functools
 import os
 import shlex
 import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,15 +14,14 @@ from typing import Any
 import kept_commands  # noqa: F401 - before anything calls a program
 import pytest
 import suite_shards
+from starting import ROOT, python, rank_environment, warm_executable  # noqa: F401
 
 from data_prep.cli import app as data_prep
 from mpifl.common.machine import imports
 
-ROOT = Path(__file__).parent.parent
 RANKS = (1, 2, 3, 5)
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 """Threads of torch that wait for others sleep: by default they keep a core busy that other ranks need."""
-_ONE_AT_A_TIME = threading.Lock()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -49,63 +44,10 @@ def launcher() -> list[str]:
     return [str(Path(sys.prefix) / "bin" / "mpirun"), "--oversubscribe", "--bind-to", "none", *root]
 
 
-def rank_environment(**more: str) -> dict[str, str]:
-    """The environment of the ranks: this one, and the test folder's own modules to import."""
-    paths = [str(ROOT), str(ROOT / "tests" / "mpi"), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **more}
-
-
-@functools.cache
-def _warm() -> str:
-    """Return the socket of a process that starts Python with torch imported; it ends with this one.
-
-    Beside it lies a program `python`, which is Python for what a command itself starts.
-    """
-    folder = tempfile.TemporaryDirectory()
-    socket = str(Path(folder.name) / "warm")
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests" / "warm.py"), socket],
-        cwd=ROOT,
-        env=rank_environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    atexit.register(lambda: (process.communicate(), folder.cleanup()))
-    assert process.stdout is not None
-    assert process.stdout.readline()
-    script = Path(folder.name) / "python"
-    started = shlex.join([sys.executable, "-I", "-S", str(ROOT / "tests" / "start.py"), socket])
-    plain = shlex.quote(sys.executable)
-    forked = f'case "$1" in -m|*.py) exec {started} "$WARM_SESSIONS" "$@";; esac'
-    parser = f'case "$4" in */hdf5_parser.py) shift 3; exec {started}.parser "" "$@";; esac'
-    script.write_text(f'#!/bin/sh\n{forked}\n{parser}\nexec {plain} "$@"\n')
-    script.chmod(0o755)
-    return socket
-
-
 def with_usual(more: Sequence[Any], **usual: Any) -> list[Any]:
     """Return words of a command: the usual options, but for those that `more` gives, and these."""
     left = {f"--{name.replace('_', '-')}": value for name, value in usual.items()}
     return [*(word for name, value in left.items() if name not in more for word in (name, value)), *more]
-
-
-def python(sessions: Path | str = "") -> list[str]:
-    """Return what starts Python for a command of mpifl: a process of its own, but for the imports.
-
-    Args:
-        sessions: A folder where the sessions of what is started are noted.
-    """
-    if sys.platform != "linux":
-        return [sys.executable]
-    with _ONE_AT_A_TIME:
-        socket = _warm()
-    return [sys.executable, "-I", "-S", str(ROOT / "tests" / "start.py"), socket, str(sessions)]
-
-
-def warm_executable() -> str:
-    """Return a program that is `python`, by one path; the variable WARM_SESSIONS may name its folder."""
-    return str(Path(python()[-2]).with_name("python")) if sys.platform == "linux" else sys.executable
 
 
 @pytest.fixture(autouse=True)

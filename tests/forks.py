@@ -4,6 +4,7 @@ A line of JSON on standard input has the words of a command, limits of its proce
 files for its outputs; its exit code is the answer.
 """
 
+import gc
 import json
 import os
 import resource
@@ -23,6 +24,7 @@ def run(words: list[str], seconds: int, memory: int, out: str, err: str) -> None
     runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
 
+gc.freeze()  # else each process would copy all that was imported when it looks for garbage
 for line in sys.stdin:
     if not (child := os.fork()):
         run(**json.loads(line))

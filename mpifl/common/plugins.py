@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -79,6 +80,7 @@ def code_of(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+@functools.cache
 def _without_comments(content: bytes) -> bytes:
     """Return the content of a module without comments, which change no result; whole if it is no Python."""
     try:

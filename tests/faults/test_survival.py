@@ -115,7 +115,7 @@ CASES = {
 }
 
 
-SHORT = ("asked", "server", "mirror", "fedasync", "fedbuff", "leader", "pipeline", "scoring", "behind")
+SHORT = ("asked", "server", "mirror", "fedbuff", "leader", "pipeline", "scoring", "behind")
 """What the suite looks at; all of them by MPIFL_SLOW=1."""
 if not os.environ.get("MPIFL_SLOW"):
     CASES = {name: CASES[name] for name in SHORT}

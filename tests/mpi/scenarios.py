@@ -569,14 +569,13 @@ def resumes(job: Job) -> bool:
 def stops(job: Job, ranks: int) -> bool:
     """Whether the one training of a job is stopped and gone on with, in place of one that never was.
 
-    So it is on five ranks, and never on one or three, but by MPIFL_SLOW=1: what the five come to must be the
-    bits of a single rank that was never stopped, which holds for restarts and for ranks at once.
+    So it is on five ranks, or on three where it trains on no more, and never on one, but by MPIFL_SLOW=1:
+    what it comes to must be the bits of a single rank that was never stopped, which holds for restarts and
+    for ranks at once.
     """
-    return job["rounds"] > 2 and ranks == STOPPING and not resumes(job)
-
-
-STOPPING = 5
-"""The number of ranks whose trainings are stopped."""
+    return (
+        job["rounds"] > 2 and not resumes(job) and ranks == (3 if job["name"] in _LEFT_OUT.get(5, ()) else 5)
+    )
 
 
 def half(job: Job) -> int:
@@ -584,9 +583,28 @@ def half(job: Job) -> int:
     return job["rounds"] // 2 + 1
 
 
+UNDER_MASKS = ("masked-adam", "masked-scaffold", "masked-lost", "masked-nan", "masked-scored")
+BY_CLOCK = ("all-fedavg", "all-fedasync", "all-fedbuff")
+_OF_SILOS = ("diloco", "augmented", "task", "adapters", "buffers", "own-selection", "by-losses", "split-sum")
+_OF_SILOS += ("split-flips", "split-uneven", "own-loader", "own-patches", "batched", "batched-adamw")
+_KINDS = ("all-", "masked-", "compressed-", "rule-")
+_IN_TURN = [
+    job["name"]
+    for job in JOBS
+    if job["name"] in _OF_SILOS
+    or (job["name"].startswith(_KINDS) and job["name"] not in UNDER_MASKS + BY_CLOCK)
+]
+_LEFT_OUT: dict[int, list[str]] = {} if SLOW else {3: _IN_TURN[1::2], 5: _IN_TURN[::2]}
+"""What an algorithm, a rule, a codec or a step does never depends on how ranks exchange it: of such jobs
+every second trains on the one node of three ranks, the others on the three nodes of five. All do by
+MPIFL_SLOW=1."""
+
+
 def jobs_on(ranks: int) -> list[Job]:
     """The jobs that are trained on so many ranks."""
-    return JOBS + (ALONE if ranks == 1 or SLOW else [])
+    if ranks == 1 or SLOW:
+        return JOBS + ALONE
+    return [job for job in JOBS if job["name"] not in _LEFT_OUT.get(ranks, ())]
 
 
 def middle(rows: Tensor) -> Tensor:

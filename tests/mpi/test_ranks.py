@@ -6,7 +6,9 @@ import csv
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +29,6 @@ from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs
 
 HERE = Path(__file__).parent
-NAMES = [job["name"] for job in scenarios.jobs_on(2)]
 COSTS = (
     "time",
     "seconds",
@@ -47,26 +48,36 @@ DIFFERENCES = {5: {"MPIFL_KERNELS": "tensors", "MPIFL_RANKS_PER_NODE": "2"}}
 
 WORLDS = {n: [pytest.mark.slow] * (n == 2) for n in RANKS}
 """Two ranks train in most other tests, too."""
+SEVERAL = [n for n in WORLDS if n > 1]
 COLD = {5: 1}
 """How many ranks Python starts for itself, with a seed of hashes of their own: bits must not depend on it."""
 
 
+def trained(jobs: Sequence[scenarios.Job], *worlds: int) -> list[Any]:
+    """Of these jobs, those that train on so many ranks each, as parameters `world` and `name`."""
+    return [
+        pytest.param(n, job["name"], marks=WORLDS[n], id=f"{n}ranks-{job['name']}")
+        for n in worlds or WORLDS
+        for job in scenarios.jobs_on(n)
+        if job in jobs
+    ]
+
+
 @pytest.fixture(scope="session", params=[pytest.param(n, marks=WORLDS[n], id=f"{n}ranks") for n in WORLDS])
 def world(request: pytest.FixtureRequest, digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run folders of all scenarios on so many ranks."""
-    out = tmp_path_factory.getbasetemp() / f"world{request.param}"
-    if not out.exists():
-        done = ranks(
-            request.param,
-            HERE / "drive.py",
-            digits,
-            out,
-            timeout=400,
-            cold=COLD.get(request.param, 0),
-            **DIFFERENCES.get(request.param, {}),
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-    return out
+    """The run folders of the scenarios on so many ranks, beside those of one rank."""
+    for n in {1, request.param}:
+        out = tmp_path_factory.getbasetemp() / f"world{n}"
+        if not out.exists():
+            arguments = HERE / "drive.py", digits, out
+            done = ranks(n, *arguments, timeout=400, cold=COLD.get(n, 0), **DIFFERENCES.get(n, {}))
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    return tmp_path_factory.getbasetemp() / f"world{request.param}"
+
+
+def ranks_of(world: Path) -> int:
+    found: int = json.loads((world / "done.json").read_text())["ranks"]
+    return found
 
 
 def rounds_of(run: Path) -> list[dict]:
@@ -81,10 +92,8 @@ def kept(run: Path) -> dict[str, str]:
     return {"server": body["server"], **body["silos"]}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_any_number_of_ranks_gives_the_same_bits(
-    world: Path, name: str, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.parametrize(("world", "name"), trained(scenarios.JOBS, *SEVERAL), indirect=["world"])
+def test_any_number_of_ranks_gives_the_same_bits(world: Path, name: str) -> None:
     alone = world.parent / "world1"
     assert (world / name / "model.safetensors").read_bytes() == (
         alone / name / "model.safetensors"
@@ -102,10 +111,10 @@ def brought(record: dict) -> dict:
     return {**record, "faults": sorted(record["faults"]), **lost, **told}
 
 
-@pytest.mark.parametrize("label", [job["name"][7:] for job in scenarios.MASKED])
-def test_masks_change_no_bit(world: Path, label: str) -> None:
+@pytest.mark.parametrize(("world", "name"), trained(scenarios.MASKED), indirect=["world"])
+def test_masks_change_no_bit(world: Path, name: str) -> None:
     """Neither the model, nor what rounds brought, nor what the server keeps; what silos keep is sealed."""
-    masked, plain = world / f"masked-{label}", world.parent / "world1" / f"open-{label}"
+    masked, plain = world / name, world.parent / "world1" / name.replace("masked", "open")
     assert (masked / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
     assert [brought(record) for record in rounds_of(masked)] == [
         brought(record) for record in rounds_of(plain)
@@ -134,8 +143,10 @@ def test_a_masked_round_that_is_lost_before_it_is_released_is_asked_again(world:
 
 
 def test_under_masks_no_figure_is_of_a_single_silo(world: Path) -> None:
-    for job in scenarios.MASKED:
-        for record in rounds_of(world / job["name"]):
+    names = [job["name"] for job in scenarios.jobs_on(ranks_of(world)) if job in scenarios.MASKED]
+    assert set(names) >= {*scenarios.UNDER_MASKS}
+    for name in names:
+        for record in rounds_of(world / name):
             assert not record.get("silos")
             assert not record.keys() & {"examples_trained", "step_losses"}
             endings = ("_worst", "_best", "_std", "_worst10")
@@ -150,15 +161,18 @@ RESUMED = [
 ]
 
 
-STOPPED = [job for job in scenarios.jobs_on(5) if scenarios.stops(job, 5)]
+STOPPED = [
+    param
+    for n in (3, 5)
+    for param in trained([job for job in scenarios.jobs_on(n) if scenarios.stops(job, n)], n)
+]
 
 
-@pytest.mark.parametrize("name", [job["name"] for job in STOPPED])
-@pytest.mark.parametrize("world", [5], indirect=True, ids=["5ranks"])
+@pytest.mark.parametrize(("world", "name"), STOPPED, indirect=["world"])
 def test_what_is_stopped_went_on_after_that_round(world: Path, name: str) -> None:
     """Its bits are held to those of one rank that was never stopped, as those of all are."""
     about = json.loads((world / name / "environment.json").read_text())
-    (job,) = (job for job in STOPPED if job["name"] == name)
+    (job,) = (job for job in scenarios.JOBS if job["name"] == name)
     assert about["resumed_after_round"] == scenarios.half(job) < job["rounds"]
     alone = json.loads((world.parent / "world1" / name / "environment.json").read_text())
     assert alone["resumed_after_round"] == 0
@@ -249,13 +263,10 @@ def test_the_workers_find_the_servers_own_figures_of_its_test_set(world: Path, l
     here, found = rounds_of(world.parent / "world1" / f"here-{label}"), rounds_of(world / f"scored-{label}")
     assert found == here
     assert [name for name in here[-1] if name.startswith("test_")]
-    notes, ranks = (
-        world / f"scored-{label}" / "notes.txt",
-        json.loads((world / "done.json").read_text())["ranks"],
-    )
+    notes = world / f"scored-{label}" / "notes.txt"
     lines = notes.read_text().splitlines() if notes.exists() else []
     told = [line.partition(": ")[2] for line in lines if "the server scores what" in line]
-    failed = label == "failing" and ranks > 1
+    failed = label == "failing" and ranks_of(world) > 1
     assert told == [f"the server scores what rank {scored.ODD} was to: KeyError: 'no such layer'"] * failed
 
 
@@ -302,7 +313,7 @@ def test_runs_are_compared_by_the_virtual_time_to_a_target(world: Path, tmp_path
 
 
 def test_where_time_went_adds_up(world: Path) -> None:
-    records = [json.loads(line) for line in (world / NAMES[0] / "metrics.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (world / "fedavg" / "metrics.jsonl").read_text().splitlines()]
     for record in records:
         ranks = record["rank_seconds"].values()
         assert {round(rank["training"] + rank["waiting"], 9) for rank in ranks} == {
@@ -346,7 +357,7 @@ def test_an_update_with_nan_is_named_and_left_out(world: Path) -> None:
     assert all(v.isfinite().all() for v in load_file(world / "nan" / "model.safetensors").values())
 
 
-@pytest.mark.parametrize("name", [job["name"] for job in scenarios.COMPRESSED])
+@pytest.mark.parametrize(("world", "name"), trained(scenarios.COMPRESSED), indirect=["world"])
 def test_silos_keep_what_compression_left_out(world: Path, name: str) -> None:
     last, keys = max((world / name / "checkpoints").iterdir()), (world / name / "job.toml").read_text()
     names = {key for file in last.glob("silo_*.safetensors") for key in load_file(file)}

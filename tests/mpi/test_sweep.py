@@ -12,8 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+import tomli_w
 from conftest import ROOT, launcher, rank_environment, ranks
 from faults.processes import Command
+from scenarios import job
 
 
 @pytest.mark.slow
@@ -67,25 +69,18 @@ def test_a_sweep_under_mpirun_stops_goes_on_and_compares(digits: Path, tmp_path:
 
 @pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_second_signal_ends_a_sweep_and_its_ranks_at_once(n: int, digits: Path, tmp_path: Path) -> None:
-    words = ["-m", "mpifl", "sweep", str(ROOT / "jobs" / "demo.toml"), "--set", f"shards={digits / 'many'}"]
-    words += [
-        "--set",
-        "local.epochs=1000000",
-        "--set",
-        "tracking.console=false",
-        "--out",
-        "sw",
-        "--ranks",
-        str(n),
-    ]
-    # ranks that no signal has reached train for ever, and are killed in the end
-    with Command(tmp_path / "command", 1, *words) as command:
-        about = command.folder / "sw" / "demo" / "environment.json"
-        command.until(about.exists, "its ranks")
+    held = {"algorithm": {"name": "plugins:Steady"}, "model": {"name": "plugins:perceptron"}}
+    table = job("held", shards=str(digits / "many"), **held)
+    (tmp_path / "held.toml").write_text(tomli_w.dumps(table))
+    words = ["-m", "mpifl", "sweep", str(tmp_path / "held.toml"), "--set", "tracking.console=false"]
+    words += ["--out", "sw", "--ranks", str(n)]
+    # ranks that no signal has reached are held for as long as the test lasts, and are killed in the end
+    with Command(tmp_path / "command", 1, *words, trouble={"hold": 1}) as command:
+        about = command.reached().folder / "sw" / "held" / "environment.json"
         processes = [Path("/proc") / rank["pid"] for rank in json.loads(about.read_text())["ranks"].values()]
         assert len(processes) == n
         os.kill(command.session, signal.SIGINT)
-        command.wait(1.5)  # the first asks for a checkpoint after the round, which takes for ever
+        command.wait(0.5)  # the first asks for a checkpoint after the round, which takes for ever
         assert command.ended is None
         os.kill(command.session, signal.SIGINT)
         assert command.end(20).code == 75

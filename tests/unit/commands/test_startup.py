@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, launcher, rank_environment
+from conftest import ROOT, launcher, rank_environment, ranks
 
+import mpifl
 from mpifl.common.machine import imports
 
 HEAVY = {"torch", "numpy", "h5py", "mpi4py", "matplotlib", "safetensors"}
@@ -68,13 +69,7 @@ def test_a_report_imports_no_torch():
     assert "torch" not in words
 
 
-FACE = """
-import sys
-import mpifl
-found = set(sys.modules)
-names = [name for name in dir(mpifl) if getattr(mpifl, name) is not None]
-print(mpifl.__version__, *names, "|", *found, file=sys.stderr)
-"""
+FACE = "import sys, mpifl; print(mpifl.__version__, *dir(mpifl), '|', *sys.modules, file=sys.stderr)"
 
 
 def test_the_face_for_users_imports_nothing_until_a_name_is_asked_for():
@@ -84,6 +79,7 @@ def test_the_face_for_users_imports_nothing_until_a_name_is_asked_for():
     assert names >= {"Algorithm", "FedAvg", "Silo", "Server", "Update", "uniform", "Constant", "Proximal"}
     assert names >= {"Observer", "InputError", "Job", "train"}
     assert not {name.partition(".")[0] for name in modules} & HEAVY
+    assert all(getattr(mpifl, name) is not None for name in dir(mpifl))
 
 
 def test_a_training_leaves_h5py_to_another_process_that_is_started_first():
@@ -111,7 +107,9 @@ finally:
 
 
 def test_what_is_too_small_for_a_normal_number_is_zero_on_all_threads_of_a_training(tmp_path):
-    words, code = told_at_the_end(FLUSHED, "train", tmp_path / "job.toml")
+    (tmp_path / "flushed.py").write_text(FLUSHED)
+    done = ranks(1, tmp_path / "flushed.py", "train", tmp_path / "job.toml", MPIFL_RANKS="1")
+    words, code = done.stderr.split(), done.returncode
     assert (words[-5:], code) == (["error:", "0", "left", str(1 << 20), "afterwards"], 2)
 
 

@@ -2,13 +2,11 @@
 
 import json
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, ranks
 from torch import nn
 from unit.builders import batches, net
 
@@ -49,10 +47,11 @@ def short_of_memory():
     print(json.dumps([seen[: seen.index(20)], seen[-3], figures]))
 
 
-def test_examples_are_halved_until_memory_takes_them():
+def test_examples_are_halved_until_memory_takes_them(tmp_path):
     call = "from unit.silo import test_scoring_as_fits; test_scoring_as_fits.short_of_memory()"
-    code = f"import sys; sys.path[:0] = ['tests', 'tests/mpi']; {call}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    (tmp_path / "short.py").write_text(f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); {call}")
+    done = ranks(1, tmp_path / "short.py")
+    assert done.returncode == 0, done.stderr
     seen, later, figures = json.loads(done.stdout)
     assert seen[:3] == [1000, 500, 250]
     assert seen[-2] == 125

@@ -22,7 +22,7 @@ from mpifl.wings import wings_of
 from scripts.jobs_at_random.draw import Draws, cells
 from scripts.jobs_at_random.federations import make
 
-JOBS, LONGEST = 20 if os.environ.get("MPIFL_SLOW") else 5, 48
+JOBS, LONGEST = 20 if os.environ.get("MPIFL_SLOW") else 3, 48
 """How many jobs are compared; the most bytes by which digits make a state's file shorter than planned."""
 
 
