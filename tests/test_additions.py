@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,11 @@ from reference import test_cox, test_kaplanmeier, test_newton, test_oracles, tes
 from unit.aggregation.test_weights import centered_clipping, fltrust, gram, krum_scores, weiszfeld
 
 from mpifl.algorithms import ALGORITHMS
+from mpifl.cli.job_tools.job_schema import meanings
 from mpifl.learning.tasks import TASKS
-from mpifl.wings.robust import RULES, WEIGHT_RULES, rule_of
+from mpifl.run.job.tables import AggregationSettings
+from mpifl.wings.robust import RULES, built
+from mpifl.wings.robust.column_rules import Rule
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -104,23 +108,38 @@ BY_THE_PAPER = {
 """Each rule but the mean once more, as its paper has it: its keys, and a function of the vectors."""
 
 
-def result_of(rule: str, byzantine: int = 0, **keys: float) -> np.ndarray:
-    """Return what a rule makes of `ROWS`."""
-    if rule not in WEIGHT_RULES:
-        return rule_of(rule, byzantine)([torch.from_numpy(row) for row in ROWS]).numpy()
-    kind = WEIGHT_RULES[rule]
-    vectors = np.vstack([ROWS, OWN]) if kind.reference else ROWS.astype(np.float64)
-    return kind(**keys).weights(gram(vectors), byzantine) @ vectors
+def result_of(rule: str, keys: dict[str, Any]) -> np.ndarray:
+    """Return what a rule makes of `ROWS` with the keys of a job."""
+    made = built(AggregationSettings(rule=rule, **keys))
+    if isinstance(made, Rule):
+        return made([torch.from_numpy(row) for row in ROWS]).numpy()
+    assert made.weights is not None
+    vectors = np.vstack([ROWS, OWN]) if made.reference else ROWS.astype(np.float64)
+    return made.weights.weights(gram(vectors), keys.get("byzantine", 0)) @ vectors
 
 
 @pytest.mark.parametrize("rule", [name for name in RULES if name != "mean"])
 def test_each_rule_is_what_its_paper_says(rule: str) -> None:
     assert rule in BY_THE_PAPER, "write it once more in BY_THE_PAPER, naively"
     keys, paper = BY_THE_PAPER[rule]
-    np.testing.assert_allclose(result_of(rule, **keys), paper(ROWS.astype(np.float64)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result_of(rule, keys), paper(ROWS.astype(np.float64)), rtol=1e-5, atol=1e-6)
+    without = {key: value for key, value in keys.items() if key != "byzantine"}
+    if without == keys:
+        with pytest.raises(ValueError, match=f"byzantine = 2: goes with .* not with '{rule}'"):
+            AggregationSettings(rule=rule, byzantine=2, **keys)
+    else:
+        with pytest.raises(ValueError, match=f"rule = '{rule}' needs byzantine"):
+            AggregationSettings(rule=rule, **without)
 
 
 def test_each_rule_has_a_row() -> None:
     rows = rows_of("explanation/robust.md", "| `[aggregation] rule` |")
     listed = {name for row in rows for name in named(row[0].partition(",")[0])}
     assert listed == {*RULES, "module:name"}
+
+
+def test_the_keys_of_the_rules_say_in_their_order_which_there_are() -> None:
+    said = {key: re.findall(r"\w+", text) for key, text in meanings(AggregationSettings).items()}
+    assert [word for word in said["rule"] if word in RULES] == [*RULES]
+    taking = [rule for rule, (keys, _) in BY_THE_PAPER.items() if "byzantine" in keys]
+    assert [word for word in said["byzantine"] if word in RULES] == taking

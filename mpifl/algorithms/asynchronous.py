@@ -104,7 +104,7 @@ class Asynchronous(FedAvg):
         now = self._timetable(server.seed).round(server.round)
         told = {"events": json.dumps(now.events)} | ({"steps": json.dumps(now.steps)} if now.steps else {})
         mean = cohort.of(sorted(now.events)).mean(self.take_part, w=server.state["w"], **told)
-        scalars = dict(mean.scalars)
+        scalars = mean.scalars.copy()
         if share := scalars.pop("handed_over", 0.0):  # of silos that hand over twice both count
             scalars["train_loss"] /= share
             self.server_optimizer.step(server.state, self.step(mean, cohort))

@@ -33,7 +33,7 @@ class FedExP(FedAvg):
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by eta_g times the weighted mean of the silos' deltas."""
         mean = cohort.mean(self.train, w=server.state["w"])
-        delta, scalars = mean["delta"], dict(mean.scalars)
+        delta, scalars = mean["delta"], mean.scalars.copy()
         factor = max(1.0, scalars.pop("squared_norm") / (2 * (squared_norm(delta) + self.epsilon)))
         server.state["w"] += factor * delta
         return {**scalars, "eta_g": factor}

@@ -85,6 +85,7 @@ from .transport import (
 )
 from .update import (
     Mean as Mean,
+    Numbers as Numbers,
     Replica as Replica,
     Summed as Summed,
     Uniform as Uniform,

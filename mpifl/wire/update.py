@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mpifl.common import RoundLost
+from mpifl.common import InputError, RoundLost
 from mpifl.wire.messages import Combination, Figure, Scalar
 
 
@@ -94,11 +95,39 @@ class Update:
     """Names of scalars that the server learns of this silo alone, even if sums are masked."""
 
 
+class Numbers(dict[str, float]):
+    """The combined numbers of a mean, by name. Asking for one that is not there is an error that says why.
+
+    A copy by `copy` says the same; one by `dict` does not.
+
+    Args:
+        why: Who asks for a number that is not there, what withholds it and what to do, with `{name}` for it.
+    """
+
+    def __init__(self, numbers: Mapping[str, float], why: str = "") -> None:
+        super().__init__(numbers)
+        self._why = why
+
+    def __missing__(self, name: str) -> float:
+        there = ", ".join(map(repr, sorted(self))) or "none"
+        plain = "the algorithm goes by the number '{name}', which no silo that counts sent"
+        raise InputError(f"{(self._why or plain).format(name=name)}; numbers that came: {there}")
+
+    def pop(self, name: str, *otherwise: Any) -> Any:
+        """Remove a number and return it."""
+        return super().pop(name, *otherwise) if name in self or otherwise else self[name]
+
+    def copy(self) -> Numbers:
+        """Return a copy."""
+        return Numbers(self, self._why)
+
+
 @dataclass
 class Mean:
     """The cohort's answer: averaged vectors by name, averaged scalars, and every silo's own scalars.
 
-    `len(mean)` is the number of silos that answered. `weight` is the sum of their updates' weights.
+    `len(mean)` is the number of silos that answered. `weight` is the sum of their updates' weights. A scalar
+    that is not there is an error that says why (`Numbers`).
     """
 
     vectors: dict[str, torch.Tensor]
@@ -106,6 +135,10 @@ class Mean:
     silos: Mapping[int, dict[str, Scalar]]
     faults: dict[int, str] = field(default_factory=dict)
     weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.scalars, Numbers):
+            self.scalars = Numbers(self.scalars)
 
     def __getitem__(self, name: str) -> torch.Tensor:
         """Return the combined vector of a name.

@@ -117,7 +117,8 @@ class OfSilos(Wing):
         """Return the transform that clips updates and adds noise to their sum."""
         assert self._job.privacy is not None
         mechanism = cache(lambda: mechanism_of(self._job, len(spec.silos)))
-        return [Noising(self._job.privacy, algorithm.noised, mechanism, account_of(self._job, run))]
+        account, name = account_of(self._job, run), self._job.algorithm["name"]
+        return [Noising(self._job.privacy, algorithm.noised, mechanism, account, name)]
 
     def context(
         self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str

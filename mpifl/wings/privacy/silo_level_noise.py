@@ -18,7 +18,7 @@ from mpifl.wings.privacy.draws import EDITION
 from mpifl.wings.privacy.mechanism import SiloMechanism
 from mpifl.wings.privacy.released_account import Account
 from mpifl.wings.site import digest
-from mpifl.wire import Mean, Purpose, Summed, Update, unmarked
+from mpifl.wire import Mean, Numbers, Purpose, Summed, Update, unmarked
 
 CLIP = "clip of [privacy]"
 """The name of the norm C in a request; an adaptive C also has this name in the server's state."""
@@ -36,6 +36,7 @@ class Noising(Transform):
         names: Names of the vectors that an update may have, each as long as w.
         mechanism: Returns the round's mechanism; called at the server, and at silos that add noise.
         account: The server's released account.
+        algorithm: The name of the job's algorithm, for an error.
     """
 
     fills: ClassVar[bool] = True
@@ -46,9 +47,14 @@ class Noising(Transform):
         names: Collection[str],
         mechanism: Callable[[], SiloMechanism],
         account: Account,
+        algorithm: str,
     ) -> None:
         self._settings, self._names = settings, sorted(names)
         self._mechanism, self._account = mechanism, account
+        self._why = (
+            f"[privacy] level = 'silo': '{algorithm}' goes by the silos' number '{{name}}', which noise does"
+            " not protect, so that it is withheld; use 'fedavg', or have your own go by vectors alone"
+        )
         self._asked = ""
         """The digest of the message that the silos received."""
 
@@ -135,7 +141,7 @@ class Noising(Transform):
         elif WHOLE in mean.scalars:
             told[CLIPPED] = 1 - mean.scalars[WHOLE]
         silos: Mapping[int, dict[str, Any]] = {silo: {} for silo in mean.silos}
-        return Mean(vectors, _Withheld(told), silos, mean.faults, mean.weight)
+        return Mean(vectors, Numbers(told, self._why), silos, mean.faults, mean.weight)
 
     def _clip(self, server: Server) -> float:
         return float(server.state.get(CLIP, self._settings.norm))
@@ -147,11 +153,3 @@ class Noising(Transform):
     def _add_noise(self, vectors: Mapping[str, Tensor], deviation: float, question: str) -> None:
         for name, vector in vectors.items():
             self._account.draws("noise", question, name).add_normal(vector, deviation)
-
-
-class _Withheld(dict[str, float]):
-    """The numbers of a mean. The silos' own numbers are withheld, and asking for one is an error."""
-
-    def __missing__(self, name: str) -> float:
-        what = f"the algorithm goes by the silos' '{name}', which noise does not protect"
-        raise InputError(f"[privacy] level = 'silo': {what}; use fedavg")

@@ -2,9 +2,6 @@ from . import (
     column_slices as column_slices,
     weight_rules as weight_rules,
 )
-from .column_rules import (
-    rule_of as rule_of,
-)
 from .column_slices import (
     ColumnsPlan as ColumnsPlan,
 )

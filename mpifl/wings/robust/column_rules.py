@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError, load_plugin
+from mpifl.run.job.tables import BY_COLUMNS
 from mpifl.sums import kernels
 from mpifl.wings.robust.weight_rules import tolerated
 from mpifl.wire import pieces_of
@@ -98,21 +99,25 @@ def rule_of(name: str, byzantine: float | None, plugin: Any = None) -> Rule:
 
     Args:
         name: One of `COLUMN_RULES`, or the user's own function, "package.module:name".
-        byzantine: For `trimmed`: the number or the share of silos to leave out at each end of a column.
+        byzantine: For a rule that tolerates: the number or the share of silos that may be Byzantine.
         plugin: The user's own function, if it is imported already.
 
     Raises:
         InputError: there is no such rule.
     """
-    if name == "median":
-        return Rule(name, median, edge=lambda silos: silos // 4)
-    if name == "trimmed":
-        assert byzantine is not None
-        share = byzantine if isinstance(byzantine, float) else None
-        least = 1 if share is not None else 2 * int(byzantine) + 1
-        edge = functools.partial(tolerated, byzantine)
-        trimmed = functools.partial(trimmed_mean, byzantine=byzantine)
-        return Rule(name, trimmed, least=least, edge=edge, share=share)
+    if name not in BY_COLUMNS:
+        return _own_rule(name, plugin)
+    edge = functools.partial(_EDGES[name], byzantine) if name in _EDGES else None
+    if not BY_COLUMNS[name].tolerates:
+        return Rule(name, COLUMN_RULES[name], edge=edge)
+    assert byzantine is not None  # the table of rules asks for it
+    columns = functools.partial(COLUMN_RULES[name], byzantine=byzantine)
+    if isinstance(byzantine, float):
+        return Rule(name, columns, edge=edge, share=byzantine)
+    return Rule(name, columns, least=2 * int(byzantine) + 1, edge=edge)
+
+
+def _own_rule(name: str, plugin: Any) -> Rule:
     found = load_plugin(name, "[aggregation] rule", COLUMN_RULES) if plugin is None else plugin
     if not callable(found) or inspect.isclass(found):
         raise InputError(f"[aggregation] rule = '{name}': is not a function; {_WANTED}")
@@ -141,7 +146,13 @@ def trimmed_mean(rows: Sequence[Tensor], byzantine: float) -> Tensor:
 
 
 COLUMN_RULES: dict[str, Callable[..., Tensor]] = {"median": median, "trimmed": trimmed_mean}
-"""The package's rules of columns."""
+"""The package's rules of columns. One that tolerates (`BY_COLUMNS`) takes `byzantine`."""
+_EDGES: dict[str, Callable[[Any, int], int]] = {
+    "median": lambda byzantine, silos: silos // 4,
+    "trimmed": tolerated,
+}
+"""How many values at each end of a column count as outlying, given `byzantine` and the number of silos; a
+rule that is not here has no such values."""
 
 
 def _mean_between(rows: Sequence[Tensor], first: int, last: int) -> Tensor:

@@ -16,7 +16,7 @@ from mpifl.run.job import Job, is_silo_level
 from mpifl.training import Wing
 from mpifl.transforms import Transform
 from mpifl.wings.sites.asking_worker import AskingWorker, Questions
-from mpifl.wings.sites.consents import in_singles
+from mpifl.wings.sites.consents import ConsentedNumbers, in_singles
 from mpifl.wings.sites.late import LateSums
 from mpifl.wings.sites.masks import sums_of_sites
 from mpifl.wings.sites.singles import HandedOver
@@ -85,8 +85,10 @@ class Coordinator(Wing):
         return dataclasses.replace(context, averaging=over)
 
     def last_transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
-        """Return what has late sums count, if they may: on the mean, before anything else changes it."""
-        return [] if self._late is None else [self._late]
+        """Return what has late sums count, if they may: on the mean, before anything else changes it. Without
+        masks, consents say which numbers leave."""
+        late = [] if self._late is None else [self._late]
+        return [*late, *([] if self._job.security else [ConsentedNumbers(self._job.algorithm["name"])])]
 
     def worker(self, kind: type[Worker]) -> type[Worker]:
         """Return the class of the worker that asks sites."""

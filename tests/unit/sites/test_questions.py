@@ -9,6 +9,7 @@ import torch
 from reference.test_kaplanmeier import rows_of, write
 from unit.builders import Alone, write_folder
 
+from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.scaffold import Scaffold
 from mpifl.common.errors import InputError
 from mpifl.data.shards import read_federation
@@ -307,6 +308,26 @@ def test_what_does_not_go_over_sites_is_refused_by_name(made, tmp_path, tables, 
     job = made(**tables)
     with pytest.raises(InputError, match=f"^the job: {line}"):
         over_sites(job, tmp_path / "run")
+
+
+class GoesByANumber(FedAvg):
+    """Its silos send no such number, as where consents withhold it."""
+
+    def round(self, server, cohort):
+        return {"path": cohort.mean(self.train, w=server.state["w"]).scalars["path"]}
+
+
+def test_a_number_that_no_site_sends_is_told_with_the_consent_that_may_withhold_it(made, tmp_path):
+    name = "unit.sites.test_questions:GoesByANumber"
+    with pytest.raises(InputError) as refused:
+        over_sites(made(algorithm={"name": name}), tmp_path / "run")
+    what = f"'{name}' goes by the silos' number 'path', which no site sent; a site withholds what `figures`"
+    to_do = "have sites consent by `mpifl consent --figures path`; numbers that came: 'train_loss'"
+    assert str(refused.value) == f"{what} of its consent does not name; {to_do}"
+    with pytest.raises(InputError) as plain:
+        train(made(algorithm={"name": name}), tmp_path / "plain", (), False, Alone(), wings_of=wings_of)
+    what = "the algorithm goes by the number 'path', which no silo that counts sent"
+    assert str(plain.value) == f"{what}; numbers that came: 'train_loss'"
 
 
 def test_every_key_of_a_job_is_known_over_sites_or_refused():

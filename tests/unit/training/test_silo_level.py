@@ -468,7 +468,8 @@ class Greedy(FedAvg):
         if self.what == "evaluation":
             return cohort.mean(self.evaluate, w=server.state["w"]).scalars
         mean = cohort.mean(self.train, w=server.state["w"])
-        return {"loss": mean.scalars["train_loss"]}
+        numbers = mean.scalars.copy()
+        return {"loss": numbers.pop("train_loss") if self.what == "popped" else numbers["train_loss"]}
 
     def train(self, silo, w):
         update = super().train(silo, w)
@@ -486,7 +487,15 @@ GREEDY = [
     ),
     ("wide", "bounds the float32 means delta alone, and it has 'delta'"),
     ("evaluation", "protects training alone, and this is for evaluation"),
-    ("loss", "the algorithm goes by the silos' 'train_loss', which noise does not protect"),
+    *(
+        (
+            what,
+            "[privacy] level = 'silo': 'unit.training.test_silo_level:Greedy' goes by the silos' number"
+            " 'train_loss', which noise does not protect, so that it is withheld; use 'fedavg', or have your"
+            " own go by vectors alone; numbers that came: 'clip_norm', 'noise_std'",
+        )
+        for what in ("loss", "popped")
+    ),
 ]
 
 
@@ -497,8 +506,9 @@ def test_an_algorithm_of_ones_own_that_asks_for_more_is_refused(start, what, lin
     with pytest.raises((InputError, RoundLost)) as caught:
         start("greedy", algorithm=own)
     told, at_site = str(caught.value), capsys.readouterr().err
-    assert line in (told if what == "loss" else at_site)
-    assert what == "loss" or "silo 0: refused" in told
+    at_server = what in ("loss", "popped")
+    assert told == line if at_server else line in at_site
+    assert at_server or "silo 0: refused" in told
 
 
 def test_masked_sums_are_noised_as_any_other(start, monkeypatch):

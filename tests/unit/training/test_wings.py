@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import inspect
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from mpifl.common.errors import InputError
 from mpifl.data.shards import read_federation
 from mpifl.report.runs.silo_data import OF_GROUPS
 from mpifl.run.job import check_job
-from mpifl.run.job.tables import BY_WEIGHTS, OF_RULES
+from mpifl.run.job.tables import BY_COLUMNS, BY_WEIGHTS, OF_RULES
 from mpifl.training import build, core_alone
 from mpifl.training.beforehand import validate_job
 from mpifl.training.loop import train
@@ -27,6 +28,7 @@ from mpifl.training.wing import Wing
 from mpifl.wings import registry, wings_of
 from mpifl.wings.analysis import Newton, wing
 from mpifl.wings.robust import WEIGHT_RULES
+from mpifl.wings.robust.column_rules import COLUMN_RULES
 from mpifl.wire import Compute, KeepTestSet, Replicate
 
 ASKED = {
@@ -226,7 +228,10 @@ def test_an_alignment_that_cannot_be_read_is_a_problem_of_its_rank(job, tmp_path
     assert prepared.problem.endswith("the file is gone")
 
 
-def test_the_table_says_of_rules_by_weights_what_the_rules_say_of_themselves():
+def test_the_table_says_of_rules_what_the_rules_say_of_themselves():
+    takes = {name: "byzantine" in inspect.signature(one).parameters for name, one in COLUMN_RULES.items()}
+    assert takes == {name: one.tolerates for name, one in BY_COLUMNS.items()}
+
     def keys(kind):
         return {field.name for field in dataclasses.fields(kind)} & {*OF_RULES}
 

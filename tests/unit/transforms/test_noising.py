@@ -30,7 +30,7 @@ def noising(folder, expected, noise, names=("delta",), **settings):
     quantile = (table.quantile or 0.5) if table.is_adaptive else None
     mechanism = SiloMechanism(expected, 1.0, noise, quantile)
     account = Account(folder, table, "job", "digest", 1000)
-    return Noising(table, names, lambda: mechanism, account), Server([MODEL])
+    return Noising(table, names, lambda: mechanism, account, "fedavg"), Server([MODEL])
 
 
 def round_of(transform, server, updates, w=None):

@@ -1,4 +1,5 @@
 from .aggregation_table import (
+    BY_COLUMNS as BY_COLUMNS,
     BY_WEIGHTS as BY_WEIGHTS,
     OF_RULES as OF_RULES,
     RULE_NAMES as RULE_NAMES,

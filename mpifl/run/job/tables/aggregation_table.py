@@ -11,33 +11,44 @@ from mpifl.common import choices
 
 
 @dataclass(frozen=True)
-class ByWeights:
+class ByColumns:
+    """What a rule of columns asks for.
+
+    Attributes:
+        tolerates: Whether it must know how many silos may be Byzantine, by the key `byzantine`.
+    """
+
+    tolerates: bool = False
+
+
+@dataclass(frozen=True)
+class ByWeights(ByColumns):
     """The keys and properties of a rule by weights.
 
     Attributes:
         keys: Its own keys.
-        tolerates: Whether it must know how many silos may be Byzantine.
         chooses: Whether it gives some silos the weight 0 by design.
         trains: Whether the server trains on public examples for it, as silos train on their own.
     """
 
     keys: tuple[str, ...] = ()
-    tolerates: bool = False
     chooses: bool = False
     trains: bool = False
 
 
+BY_COLUMNS = {"median": ByColumns(), "trimmed": ByColumns(tolerates=True)}
+"""The rules of columns, and what they ask for; `rule_of` goes by it."""
 BY_WEIGHTS = {
     "krum": ByWeights(tolerates=True, chooses=True),
-    "multikrum": ByWeights(("m",), tolerates=True, chooses=True),
-    "rfa": ByWeights(("nu", "iterations")),
-    "centered": ByWeights(("tau", "iterations")),
+    "multikrum": ByWeights(tolerates=True, keys=("m",), chooses=True),
+    "rfa": ByWeights(keys=("nu", "iterations")),
+    "centered": ByWeights(keys=("tau", "iterations")),
     "fltrust": ByWeights(trains=True),
 }
 """The rules by weights; a test compares them with the rules themselves."""
-RULE_NAMES = ("mean", "median", "trimmed", *BY_WEIGHTS)
+RULE_NAMES = ("mean", *BY_COLUMNS, *BY_WEIGHTS)
 """The rules of `[aggregation] rule`: the mean, rules of columns, and rules by weights."""
-_TOLERATING = ("trimmed", *(name for name, kind in BY_WEIGHTS.items() if kind.tolerates))
+_TOLERATING = [name for name, kind in (BY_COLUMNS | BY_WEIGHTS).items() if kind.tolerates]
 OF_RULES = {
     "m": "how many silos it takes the mean of",
     "tau": "how far from the last aggregate an update may be",

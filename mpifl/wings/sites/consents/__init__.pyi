@@ -14,6 +14,9 @@ from .consented_job import (
     paths_in as paths_in,
     shared_job as shared_job,
 )
+from .consented_numbers import (
+    ConsentedNumbers as ConsentedNumbers,
+)
 from .consenting import (
     consent_to as consent_to,
     shown as shown,
