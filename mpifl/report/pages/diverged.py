@@ -1,4 +1,4 @@
-"""How a run diverged: which loss, from which round on, at which silo first, and which model is of use."""
+"""How a run diverged, or is no better than guessing: since when, at which silo, and which model is of use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mpifl.common import Names
-from mpifl.learning.metrics import ToldAnswers
-from mpifl.report.judging import NAMES
+from mpifl.learning.metrics import ACCURACY, ToldAnswers
+from mpifl.report.judging import NAMES, ranked, scores
 from mpifl.report.observers import best_round
-from mpifl.report.runs import Summary, chance
+from mpifl.report.runs import Held, Summary, chance
 from mpifl.run.folder import number, why_lost
 
 
@@ -179,3 +179,21 @@ def weak_answers(told: ToldAnswers | None, classes: Sequence[str]) -> str:
             f"No row is predicted as {', '.join(named)}{more}, and {rows:,} {'is' if rows == 1 else 'are'}."
         )
     return " ".join(said)
+
+
+def below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[str]:
+    """Say which silos do worse, beyond chance, than the most common class of their scored rows as the only
+    answer."""
+    metric, found = summary.metric, []
+    if summary.main and chance.guesses(summary, summary.main[1]):
+        return []  # which is said of the run
+    for name, value in ranked(scores(summary), metric):
+        guess = of.commonest if (of := held.get(name)) else None
+        if metric.name != ACCURACY.name or value is None or guess is None or not (of and of.out):
+            continue
+        if chance.interval(value, of.out)[1] < guess < 1:
+            found.append(f"silo {name} has {metric.write(value)}, and that class {metric.write(guess)}")
+    said = "; ".join(found[:MOST_NAMED])
+    said += f"; and {len(found) - MOST_NAMED:,} more silos" if len(found) > MOST_NAMED else ""
+    head = f"{metric.label} is below guessing, the share of the most common class in a silo's scored rows"
+    return [f"{head}: {said}"] if found else []

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 from mpifl.common import LARGEST_FILE, InputError, one_line, read_whole
 from mpifl.common.pages import Block, Cell, Said, Table, charts
-from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import ranked, scores
 from mpifl.report.runs import Difference, Held, Summary, chance, one_class, trains_alone, units
 from mpifl.run.folder import same_data
@@ -296,21 +296,3 @@ def _singly(found: Mapping[str, Gain]) -> str:
         return f". {UNTOLD}"
     rest = len(looks) - better - worse
     return f". Beyond chance, {better:,} do better, {worse:,} do worse, and {rest:,} show no difference."
-
-
-def below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[str]:
-    """Say which silos do worse, beyond chance, than the most common class of their scored rows as the only
-    answer."""
-    metric, found = summary.metric, []
-    if summary.main and chance.guesses(summary, summary.main[1]):
-        return []  # which is said of the run
-    for name, value in ranked(scores(summary), metric):
-        guess = of.commonest if (of := held.get(name)) else None
-        if metric.name != ACCURACY.name or value is None or guess is None or not (of and of.out):
-            continue
-        if chance.interval(value, of.out)[1] < guess < 1:
-            found.append(f"silo {name} has {metric.write(value)}, and that class {metric.write(guess)}")
-    said = "; ".join(found[:MOST_NAMED])
-    said += f"; and {len(found) - MOST_NAMED:,} more silos" if len(found) > MOST_NAMED else ""
-    head = f"{metric.label} is below guessing, the share of the most common class in a silo's scored rows"
-    return [f"{head}: {said}"] if found else []

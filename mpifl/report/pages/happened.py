@@ -14,9 +14,8 @@ from mpifl.common.pages import Figure, Table
 from mpifl.report.judging import NAMES, ranked, scores, why_none
 from mpifl.report.observers import HELD_OUT, best_round, judged
 from mpifl.report.pages import diverged
-from mpifl.report.pages.diverged import Event
+from mpifl.report.pages.diverged import Event, below_guessing
 from mpifl.report.pages.falls import MOST_NAMED, deepest_fall, rule, slid, told_falls
-from mpifl.report.pages.gains import below_guessing
 from mpifl.report.pages.trust_section import spent
 from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, units
 from mpifl.run.folder import number, why_lost
