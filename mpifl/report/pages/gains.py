@@ -25,7 +25,8 @@ UNTOLD = "Chance is not known for single silos."
 ALONE, THIS = "a model trained alone", "this model"
 PAIRED = (
     "Both models answer the same rows, so chance is that of pairs (Tango's interval). Which rows changed is "
-    "not recorded: the most that can have are taken. Nothing is corrected for the number of silos."
+    "not recorded: the most that can have are taken. Rows count as independent. Nothing is corrected for the "
+    "number of silos."
 )
 TOLD = (
     "The table is of mpifl baseline; baseline.html in the folder above has more. "
