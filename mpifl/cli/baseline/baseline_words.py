@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from mpifl.cli.baseline.baseline_figures import Baseline, Scored
+from mpifl.cli.baseline.baseline_figures import BY_GROUPS, Baseline, Scored
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import paired
 from mpifl.report.runs import alike_told, units
@@ -27,7 +27,9 @@ def of_chance(found: Baseline) -> str:
     if found.seed is not None:
         said += f", and all models of seed {found.seed} alone: another seed moves each figure, too"
         said += "; repeat the command with --set seed=N and another --out before you decide"
-    return f"{said}. p and interval of silos are corrected by Holm for their number."
+    count = "Groups of rows" if found.test.startswith(BY_GROUPS) else "Rows"
+    said += f". p and interval of silos are corrected by Holm for their number. {count} count as independent"
+    return f"{said}."
 
 
 def heads(found: Baseline) -> list[str]:

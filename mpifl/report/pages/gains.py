@@ -26,7 +26,7 @@ ALONE, THIS = "a model trained alone", "this model"
 PAIRED = (
     "Both models answer the same rows, so chance is that of pairs (Tango's interval). Which rows changed is "
     "not recorded, so the interval is the widest possible one. It is widened to 0 where McNemar's exact test "
-    "sees no difference. Nothing is corrected for the number of silos."
+    "sees no difference. Rows count as independent. Nothing is corrected for the number of silos."
 )
 TOLD = (
     "The table is of mpifl baseline; baseline.html in the folder above has more. "

@@ -782,6 +782,7 @@ def test_a_gain_is_a_number_and_it_is_said_which_exceed_chance(tmp_path):
         reach = units.between(*chance.apart(one, other, 100), ACCURACY).removesuffix(" points")
         assert f"{other:.2%} {'+' if one > other else '−'}{100 * abs(one - other):.2f} {reach}" in words
     assert "chance is that of pairs (Tango's interval)" in words
+    assert "Rows count as independent." in words
     assert "alone gain, points gain, 95% interval, points" in words
     reach = units.between(*chance.apart(0.7, 0.9, 100), ACCURACY)
     lost = f"−20.00 points, 95% interval {reach} (4 training examples, 100 held out)"

@@ -199,6 +199,8 @@ def test_the_verdict_says_for_whom():
     assert of_chance(found).startswith(
         "The intervals are of the test rows alone. p and interval of silos are corrected"
     )
+    assert of_chance(found).endswith(" Rows count as independent.")
+    assert of_chance(replace(found, test=BY_GROUPS)).endswith(" Groups of rows count as independent.")
     of_errors = Baseline(MetricInfo(name="mae", higher_is_better=False), "a test", silos, found.whole)
     assert verdict(of_errors).startswith("Federation did harm on all 300")
     assert [one["judged"] for one in record(of_errors)["silos"].values()][:2] == ["worse", "better"]
