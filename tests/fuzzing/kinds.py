@@ -63,7 +63,7 @@ KINDS: dict[str, Kind] = {
     "offers": Kind(offers, agree, (ValidationError, InputError)),
     "letters": Kind(letters, read_letter, (LetterFault,), cost=2),
     "letters, requests": Kind(requests, answer_request, (), cost=2),
-    "letters, sums": Kind(sums, hand_over, (ValidationError, InputError), cost=4),
+    "letters, sums": Kind(sums, hand_over, (ValidationError, InputError)),
     "letters, shares": Kind(shares, add_up, (RoundLost,), cost=8),
     "invitations": Kind(invitations, consent_to, READ),
     "terms": Kind(terms, read_terms, READ),

@@ -16,6 +16,8 @@ Shared = dict[Side, dict[str, bytes]]
 class MemoryLink:
     """One end; `shared` has the files of both sides."""
 
+    threads = 1
+
     def __init__(self, shared: Shared, outgoing: Side) -> None:
         self._out = shared.setdefault(outgoing, {})
         self._in = shared.setdefault("up" if outgoing == "down" else "down", {})

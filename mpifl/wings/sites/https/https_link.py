@@ -47,6 +47,8 @@ class HttpsLink:
         inbox: A private folder for what comes. It must exist.
     """
 
+    threads: int = 1
+
     def __init__(self, server: HttpsServer, run: str, identity: Identity, inbox: Path) -> None:
         self._url, self._run, self._identity, self._inbox = server.url, run, identity, inbox
         self._server = HttpsConnection(server.url, server.key)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from mpifl.common import InputError
+from mpifl.wings.sites.letters.letter_format import AT_ONCE
 from mpifl.wings.sites.letters.letter_names import NAME, Blocked, FileMark, NotThere
 
 _ASIDE = re.compile(rf"\.{NAME.pattern}\.partial", re.ASCII)
@@ -41,6 +42,8 @@ class FolderLink:
         site: The site's public key.
         outgoing: Where this end writes: `down` for the coordinator, `up` for the site.
     """
+
+    threads: int = AT_ONCE
 
     def __init__(self, link: Path, site: str, outgoing: Literal["down", "up"]) -> None:
         self._link, self._site = link, site[:DIGITS]

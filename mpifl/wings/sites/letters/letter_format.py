@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar, cast
 
 import torch
 from pydantic import Field, ValidationError
 from torch import Tensor
 
+from mpifl.common import Buffer
 from mpifl.wings.site import PublicKey
 from mpifl.wings.sites.letters.letter_names import LetterFault, LetterName
 from mpifl.wings.sites.letters.letter_records import AnyRecord, LetterKind, LetterRecord, Number, RunId
@@ -18,6 +20,10 @@ from mpifl.wire import DTYPES, MOST_SCALARS, Count, Digest, Message, VectorSpec
 PAD = 4096
 PIECE = 8 << 20
 """Plain bytes of a piece of the vectors."""
+AT_ONCE = 4
+"""How many pieces are sealed, written or read at a time: ciphers, digests and disks leave Python's lock."""
+_Of = TypeVar("_Of")
+_Made = TypeVar("_Made")
 _Kind = TypeVar("_Kind", bound=Message)
 
 
@@ -106,18 +112,32 @@ def _bytes_of(vector: Tensor) -> memoryview:
     return found
 
 
-def cut(vectors: Mapping[str, Tensor]) -> Iterator[bytes]:
-    """Yield the bytes of all vectors, one behind another, in pieces."""
+def cut(vectors: Mapping[str, Tensor]) -> Iterator[Buffer]:
+    """Yield the bytes of all vectors, one behind another, in pieces: where one vector has all of a piece, its
+    own memory."""
     piece = bytearray()
     for vector in vectors.values():
         left = _bytes_of(vector.detach().cpu().contiguous().reshape(-1))
-        for start in range(-len(piece), len(left), PIECE):
-            piece += left[max(start, 0) : start + PIECE]
-            if len(piece) == PIECE:
-                yield bytes(piece)
-                piece.clear()
+        start = min(PIECE - len(piece), len(left)) if piece else 0
+        piece += left[:start]
+        if len(piece) == PIECE:
+            yield bytes(piece)
+            piece.clear()
+        while len(left) - start >= PIECE:
+            yield left[start : start + PIECE]
+            start += PIECE
+        piece += left[start:]
     if piece:
         yield bytes(piece)
+
+
+def at_once(work: Callable[[_Of], _Made], given: Iterable[_Of], threads: int = AT_ONCE) -> list[_Made]:
+    """Return what is made of each of some things, several at a time; raise the first one's error."""
+    todo = [*given]
+    if min(len(todo), threads) < 2:
+        return [work(one) for one in todo]
+    with ThreadPoolExecutor(min(len(todo), threads), "mpifl-letters") as pool:
+        return [*pool.map(work, todo)]
 
 
 def spans_of(vectors: Iterable[Tensor], lengths: Sequence[int]) -> Iterator[list[memoryview]]:

@@ -33,7 +33,13 @@ class LetterFault(InputError):
 
 
 class LetterLink(Protocol):
-    """One end of a way between the coordinator and one site; nothing above it knows which kind it is."""
+    """One end of a way between the coordinator and one site; nothing above it knows which kind it is.
+
+    Attributes:
+        threads: How many threads may put or get files at a time.
+    """
+
+    threads: int
 
     def put(self, name: str, source: Path) -> None:
         """Have a file there, with the content of `source`. What is there already is not written again.

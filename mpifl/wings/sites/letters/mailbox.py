@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mpifl.common import InputError, remove_left_behind
 from mpifl.wings.site import fsync_folder
+from mpifl.wings.sites.letters.letter_format import at_once
 from mpifl.wings.sites.letters.letter_names import (
     NAME,
     Blocked,
@@ -185,7 +186,8 @@ class Mailbox:
                 self._tell(f"{self._link.told(name.file)}: is a hello with another run key; it is ignored")
                 raise NotThere("a site that has lost its folder takes no part in this run any more")
             begun = True
-            letter = self.post.open(name, opening, self._link.get, {file: there[file][0] for file in there})
+            sizes = {file: there[file][0] for file in there}
+            letter = self.post.open(name, opening, self._link.get, sizes, self._link.threads)
         except NotThere as missing:
             since = self._since.setdefault(name, time.monotonic())
             if time.monotonic() - since > PATIENCE:
@@ -219,8 +221,9 @@ class Mailbox:
     def _put_files(self, name: LetterName, files: tuple[str, ...]) -> None:
         """Put a letter's files; one that someone blocks is tried again at each look."""
         try:
-            for file in files:
-                self._link.put(file, self._outbox / file)
+            *parts, letter = files  # which is whole only with its pieces
+            at_once(lambda file: self._link.put(file, self._outbox / file), parts, self._link.threads)
+            self._link.put(letter, self._outbox / letter)
         except Blocked as error:
             self._put[name] = files
             return self._tell(str(error))

@@ -13,6 +13,7 @@ closed and opened piece by piece.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import struct
 from collections.abc import Callable, Mapping
@@ -23,13 +24,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError, write_atomic
+from mpifl.common import Buffer, InputError, write_atomic
 from mpifl.wings.site import Exchange, Identity, derived, has_signed, in_pieces
 from mpifl.wings.sites.letters.letter_format import (
     PAD,
     PIECE,
     LetterContents,
     LetterHeader,
+    at_once,
     cut,
     decrypted,
     nonce_of,
@@ -168,15 +170,18 @@ class Post:
             raise InputError(f"letter {name.file}: letters of this kind have {bounds} at most")
         about: dict[str, str | int] = {"run": self.run, "kind": record.kind, "to": self.other}
         about |= {"sender": self._identity.public} | {"n": n, "salt": os.urandom(32).hex()}
-        seal, found, size = in_pieces(self._key(about)).encrypt, list[str](), 0
-        for nth, piece in enumerate(cut(vectors), 1):
-            sealed = seal(nonce_of(nth), piece, None)
-            found.append(hashlib.sha256(sealed).hexdigest())
-            (folder / name.part(found[-1])).write_bytes(sealed)
-            size += len(sealed)
-        for part in map(name.part, found):  # all are written before the first is waited for
-            with (folder / part).open("rb") as file:
-                os.fsync(file.fileno())
+        seal = in_pieces(self._key(about)).encrypt
+
+        def written(numbered: tuple[int, Buffer]) -> tuple[str, int]:
+            sealed = seal(nonce_of(numbered[0]), numbered[1], None)
+            found = hashlib.sha256(sealed).hexdigest()
+            (folder / name.part(found)).write_bytes(sealed)
+            return found, len(sealed)
+
+        pieces = at_once(written, enumerate(cut(vectors), 1))
+        found, size = [digest for digest, _ in pieces], sum(length for _, length in pieces)
+        parts = tuple(map(name.part, found))
+        at_once(_sync, (folder / part for part in parts))  # all are written before the first is waited for
         contents = LetterContents.of(record, vectors, found).encode()
         body = seal(nonce_of(0), padded(contents), None)
         about |= {"length": len(body), "sha256": hashlib.sha256(body).hexdigest()}
@@ -185,7 +190,7 @@ class Post:
         signature = bytes.fromhex(self._identity.sign(PURPOSE, header))
         letter = b"".join([MAGIC, struct.pack("<I", len(header)), header, signature, body])
         write_atomic(folder / name.file, letter, 0o600)
-        parts, digest = tuple(map(name.part, found)), hashlib.sha256(letter).hexdigest()
+        digest = hashlib.sha256(letter).hexdigest()
         lengths = {key: vector.numel() for key, vector in vectors.items()}
         return Sealed(name, record, parts, digest, size + len(letter), lengths)
 
@@ -212,12 +217,15 @@ class Post:
             raise LetterFault(f"{name.file}: a hello names a run key, and no other letter does")
         return Opening(told, SignedHeader(header=header.decode(), signature=signature), at + SIGNATURE)
 
-    def open(self, name: LetterName, opening: Opening, get: Get, sizes: Mapping[str, int]) -> Letter:
+    def open(
+        self, name: LetterName, opening: Opening, get: Get, sizes: Mapping[str, int], threads: int = 1
+    ) -> Letter:
         """Return a letter.
 
         Args:
             get: Returns bytes of a file.
             sizes: Bytes of each file that is there.
+            threads: How many threads may call `get` at a time.
 
         Raises:
             NotThere: it is not whole.
@@ -239,7 +247,9 @@ class Post:
                 raise NotThere(f"{part}: {have} are there")
         vectors = {one.name: torch.empty(one.length, dtype=DTYPES[one.dtype]) for one in told.vectors}
         room = spans_of(vectors.values(), lengths)
-        for nth, (part, spans) in enumerate(zip(names, room, strict=True), 1):
+
+        def read(one: tuple[int, str, list[memoryview]]) -> None:
+            nth, part, spans = one
             sealed = get(part, 0, lengths[nth - 1] + TAG)
             if hashlib.sha256(sealed).hexdigest() != told.pieces[nth - 1]:
                 raise NotThere(f"{part}: is not whole")
@@ -247,6 +257,8 @@ class Post:
             for span in spans:
                 span[:] = plain[: len(span)]
                 plain = plain[len(span) :]
+
+        at_once(read, zip(itertools.count(1), names, room, strict=False), threads)
         whole = opening.size + sum(lengths) + TAG * len(lengths)
         return Letter(header.n, told.record, vectors, opening.signed, header.key, whole)
 
@@ -267,6 +279,11 @@ class Post:
                 raise LetterFault(f"the run key {theirs[:8]}... gives a secret that all know") from None
         said = [header[one] for one in ("run", "kind", "sender", "to", "n")]
         return derived(self._secrets[theirs], bytes.fromhex(header["salt"]), f"mpifl letter {said}".encode())
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def header_of(run: str, kind: str, key: str, signed: SignedHeader) -> LetterHeader:
