@@ -1,4 +1,4 @@
-"""Levels of a category that one site alone has, which a model cannot tell from the site."""
+"""Levels and classes that one site alone has, which a model cannot tell from the site."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ MOST_LEVELS = 10
 
 
 def lone_levels(folder: Path, spec: FederationSpec) -> list[str]:
-    """Return a line for each column of a table with a level at one site alone, which lacks a level of all
-    others.
+    """Return a line for the label, and for each column of a table, with a level at one site alone, which
+    lacks a level of all others.
 
     Raises:
         ShardError: a shard cannot be read.
     """
     columns = _levels(spec)
-    if len(spec.silos) < 2 or not columns or spec.scheme.get("name") not in BY_SITE:
+    if len(spec.silos) < 2 or spec.scheme.get("name") not in BY_SITE:
         return []
+    lines = [*_of_column("label", _classes(spec))]
+    if not columns:
+        return lines
     found: dict[str, dict[str, set[str]]] = {name: {} for name in columns}
     for entry in spec.silos:
         splits = open_shard(folder, entry, spec, checksum=False).splits.values()
@@ -32,7 +35,18 @@ def lone_levels(folder: Path, spec: FederationSpec) -> list[str]:
         for name, levels in columns.items():
             there = np.any([np.any(x[:, [*levels.values()]] != 0, axis=0) for x in rows], axis=0)
             found[name][entry.name] = {level for level, one in zip(levels, there, strict=True) if one}
-    return [line for name, of in found.items() for line in _of_column(name, of)]
+    return lines + [line for name, of in found.items() for line in _of_column(f"column {name}", of)]
+
+
+def _classes(spec: FederationSpec) -> dict[str, set[str]]:
+    """Return the classes that each site trains on, of a table with few classes."""
+    names, record = spec.class_names or (), encoding_of(spec.source) or {}
+    if record.get("kind") != "table" or not 0 < len(names) <= MOST_LEVELS:
+        return {}
+    return {
+        entry.name: {name for name, count in zip(names, entry.labels, strict=True) if count}
+        for entry in spec.silos
+    }
 
 
 def _levels(spec: FederationSpec) -> dict[str, dict[str, int]]:
@@ -60,6 +74,7 @@ def _of_column(name: str, found: dict[str, set[str]]) -> Iterator[str]:
         alone, lacks = own.difference(*others), set.intersection(*others) - own
         if alone and lacks:
             here, there = (", ".join(f"'{level}'" for level in sorted(of)) for of in (alone, lacks))
-            what = f"column {name}: {site} alone has {here}, and lacks {there}, which all others have"
-            yield f"{what}; a model cannot tell it from the site; write in one [ ] what means the same"
+            what = f"{name}: {site} alone has {here}, and lacks {there}, which all others have"
+            to_do = "write in one [ ] what means the same, or code it alike"
+            yield f"{what}; a model cannot tell it from the site; {to_do}"
             return

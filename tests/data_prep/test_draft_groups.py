@@ -156,3 +156,8 @@ def test_spellings_that_one_site_alone_has_are_told(tmp_path, capsys):
     (tmp_path / "north.csv").write_text("age,sex,ill\n" + "1.5,W,1\n2.5,F,0\n3.5,M,0\n" * 20)
     assert command("sites", *words[:-1], tmp_path / "again") == 0
     assert "alone has" not in capsys.readouterr().err
+    (tmp_path / "south.csv").write_text("age,sex,ill\n" + "1.5,W,1\n2.5,F,2\n3.5,M,1\n" * 20)
+    spec = tmp_path / "third.toml"
+    spec.write_text('label = "ill"\nstandardise = "none"\n[features]\nage = "numeric"\nsex = "categorical"\n')
+    assert command("sites", *tables, "--spec", spec, "--out", tmp_path / "coded") == 0
+    assert "label: south alone has '2', and lacks '0', which all others have" in capsys.readouterr().err

@@ -257,6 +257,8 @@ def test_silos_tell_means_where_none_of_them_has_few(tmp_path: Path) -> None:
     assert found["age"]["between"] == pytest.approx(between / ((whole - whole.mean()) ** 2).sum(), rel=1e-9)
     shares = [part.mean() for part in np.split(y, [40, 130])]
     assert [of["mean"] for of in found["outcome"]["levels"][1]["silos"]] == pytest.approx(shares)
+    smd = max(abs(p - q) / np.sqrt((p * (1 - p) + q * (1 - q)) / 2) for p in shares for q in shares)
+    assert found["outcome"]["levels"][1]["smd"] == pytest.approx(smd, rel=1e-12)
     withheld = ("rare", "cp", "odd", "income")
     assert not any("silos" in of for name in withheld for of in (found[name], *found[name].get("levels", ())))
 

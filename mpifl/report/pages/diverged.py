@@ -69,6 +69,8 @@ def cause(job: Mapping[str, Any]) -> str:
 
 def model_told(summary: Summary) -> str:
     """Say which round's model lies in the run folder."""
+    if summary.records and any(key in summary.records[-1] for key in ("table", "survival")):
+        return "no model is trained"
     if (best := summary.model_round) is not None:
         return f"saved model: round {best:,}, the best"
     if summary.finished:

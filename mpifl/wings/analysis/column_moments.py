@@ -90,7 +90,7 @@ def moments_of_silo(column: Tensor, least: int, *, counted: bool) -> MeanDeviati
     return moments_of(sums[:, 0].tolist(), float(top), len(column))
 
 
-def apart(silos: Sequence[MeanDeviation], counts: Sequence[int]) -> dict[str, float]:
+def apart(silos: Sequence[MeanDeviation], counts: Sequence[int], *, shares: bool = False) -> dict[str, float]:
     """Return how far silos part.
 
     `smd` is the largest standardised difference of two silos' means (Austin 2009, "Balance diagnostics",
@@ -99,10 +99,13 @@ def apart(silos: Sequence[MeanDeviation], counts: Sequence[int]) -> dict[str, fl
     Args:
         silos: The moments of each silo.
         counts: How many numbers each has.
+        shares: Whether numbers are zeros and ones. A mean is then a share p, and its variance p (1 - p)
+            (equation 2).
     """
     largest = 0.0
-    for one, other in combinations(silos, 2):
-        spread = math.hypot(one.deviation or 0.0, other.deviation or 0.0) / math.sqrt(2)
+    spreads = [math.sqrt(one.mean * (1 - one.mean)) if shares else one.deviation or 0.0 for one in silos]
+    for (one, wide), (other, as_wide) in combinations(zip(silos, spreads, strict=True), 2):
+        spread = math.hypot(wide, as_wide) / math.sqrt(2)
         gap = abs(one.mean - other.mean)
         largest = max(largest, gap / spread if spread else math.inf if gap else 0.0)
     pairs = list(zip(silos, counts, strict=True))

@@ -139,10 +139,11 @@ class Summaries:
                 continue
             cells = one["levels"] if one["kind"] == "levels" else [one]
             for nth, cell in zip(one["columns"], cells, strict=True):
-                unit = self.columns.unit(nth)
+                unit, found = self.columns.unit(nth), self.measured[nth].found
+                shares = found.whole and found.values.keys() <= {0.0, 1.0}
                 cell |= {
                     "silos": [of.in_unit(*unit)._asdict() for of in silos[nth]],
-                    **apart(silos[nth], rows),
+                    **apart(silos[nth], rows, shares=shares),
                 }
 
     def _least(self, nth: int) -> int:

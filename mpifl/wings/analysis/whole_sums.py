@@ -30,8 +30,8 @@ class WholeSums(Algorithm):
     ways: ClassVar[tuple[str, ...]] = ("newton",)
     not_clipped = "sums over examples have no bound that keeps what they say"
     not_augmented = "takes the examples as they are"
-    not_private = "sends sums over all examples; use fedavg"
-    not_noised = "sends sums over all examples, not a change of the model; use fedavg"
+    not_private = "sends exact sums over all examples, to which no noise is added; leave [privacy] out"
+    not_noised = not_private
     not_clocked = "takes no steps over batches, and speeds are of such; use fedavg"
 
     by_silo: bool = False

@@ -246,6 +246,7 @@ def test_the_table_of_who_is_in_the_data_stands_on_the_page_of_its_run(tmp_path)
     assert re.search(r"x0, mean \(SD\) -?[\d.]+ \([\d.]+\) ", words)
     assert ">  median [quartiles]</th>" in text, "what is of a column stands below its name"
     assert "outcome, n (%)" in words
+    assert ("no model is trained" in text, "saved model" in text) == (True, False)
     assert "Silos There are no scores: no silo holds out examples" in words
     assert "This is one run with seed" not in words, "of exact sums"
     check_whole(text)
