@@ -92,6 +92,15 @@ def test_each_algorithm_is_trained_on_several_numbers_of_ranks() -> None:
     assert {*ALGORITHMS} - tried == set()
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_each_algorithm_that_a_rule_may_combine_says_how_its_silos_train(name: str) -> None:
+    kind = ALGORITHMS[name]
+    if not (kind.needs_mean or kind.accumulated or kind.layout == "vertical"):
+        assert not kind.why_unlike_fedavg().startswith("may differ"), (
+            'set unlike_fedavg, "" if as the server does'
+        )
+
+
 ROWS = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
 """The vectors of nine silos."""
 OWN = np.linspace(-1, 1, 5)
