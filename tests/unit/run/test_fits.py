@@ -17,6 +17,7 @@ from mpifl.run.job.fits import FITS, IN_EFFECT
 from mpifl.run.job.job import _build_algorithm, check_job
 from mpifl.run.job.outline import Outline
 from mpifl.silo.steps import LOCAL, LocalTraining
+from mpifl.wings.sites.what_fits import SITES
 from scripts.fits import PAGE, page
 
 ELSEWHERE = {"algorithm", "task", "server_optimizer"}
@@ -47,6 +48,16 @@ def test_each_key_has_a_row_and_each_row_a_cell_for_each_way() -> None:
     for way, cells in FITS.cells.items():
         assert {*cells} == (keys if way in LOCAL.cells else keys - LOCAL_KEYS), way
     assert {*JOBS} == keys
+
+
+def test_every_key_of_a_job_has_a_row_over_sites_or_is_refused_by_name() -> None:
+    """`[local]` is the same there; a table that is refused needs no rows of its keys."""
+    refused = {key for _, key in SITES.why}
+    needed = {key for key in keys_of_a_job() if not {key, key.partition(".")[0]} & refused}
+    needed = {key for key in needed if not key.startswith("local.")}
+    cells = SITES.cells["sites"].keys()
+    assert not needed - cells, "give it a row in mpifl/wings/sites/what_fits.py"
+    assert not cells - keys_of_a_job(), "no job has this key"
 
 
 def test_each_way_is_a_column_and_each_text_belongs_to_a_cell_that_refuses() -> None:

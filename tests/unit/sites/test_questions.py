@@ -7,7 +7,6 @@ import pytest
 import torch
 from reference.test_kaplanmeier import rows_of, write
 from unit.builders import Alone, write_folder
-from unit.run.test_fits import keys_of_a_job
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.scaffold import Scaffold
@@ -25,7 +24,6 @@ from mpifl.wings.sites.coordinator_wing import Coordinator
 from mpifl.wings.sites.letters import AskRecord
 from mpifl.wings.sites.site_member import SiteMember, others_of
 from mpifl.wings.sites.told_job import names_of_silos
-from mpifl.wings.sites.what_fits import SITES
 from mpifl.wire import Done, Report, read_request
 
 SITES_OF = {
@@ -324,16 +322,6 @@ def test_a_number_that_no_site_sends_is_told_with_the_consent_that_may_withhold_
         train(made(algorithm={"name": name}), tmp_path / "plain", (), False, Alone(), wings_of=wings_of)
     what = "the algorithm goes by the number 'path', which no silo that counts sent"
     assert str(plain.value) == f"{what}; numbers that came: 'train_loss'"
-
-
-def test_every_key_of_a_job_has_a_row_over_sites_or_is_refused_by_name():
-    """`[local]` is the same there; a table that is refused needs no rows of its keys."""
-    refused = {key for _, key in SITES.why}
-    needed = {key for key in keys_of_a_job() if not {key, key.partition(".")[0]} & refused}
-    needed = {key for key in needed if not key.startswith("local.")}
-    cells = SITES.cells["sites"].keys()
-    assert not needed - cells, "give it a row in mpifl/wings/sites/what_fits.py"
-    assert not cells - keys_of_a_job(), "no job has this key"
 
 
 def test_a_coordinator_is_one_rank(made, tmp_path):
