@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import scenarios
 import torch
+import vertical
 from reference import test_cox, test_kaplanmeier, test_newton, test_oracles, test_tableone, test_vertical
 from unit.aggregation.test_weights import centered_clipping, fltrust, gram, krum_scores, weiszfeld
 
@@ -48,25 +49,25 @@ def test_each_metric_has_a_row_that_says_its_tasks_and_arguments() -> None:
         for task in TASKS:
             if (task in of) != of.startswith("all but"):
                 said[task] |= dict.fromkeys(named(names), named(arguments))
-    assert said == {
-        task: {
+    for task, kind in TASKS.items():
+        assert said[task] == {
             name: {f"{key} = {json.dumps(value)}" for key, value in entry.arguments.items()}
             for name, entry in kind.catalogue.items()
-        }
-        for task, kind in TASKS.items()
-    }
+        }, f"give each metric of '{task}' its row and arguments in docs/reference/tasks.md"
 
 
 def test_each_algorithm_has_a_row() -> None:
     rows = rows_of("reference/algorithms.md", "| `[algorithm] name` |")
-    assert {name for row in rows for name in named(row[0].partition(" with ")[0])} == {*ALGORITHMS}
+    listed = {name for row in rows for name in named(row[0].partition(" with ")[0])}
+    assert listed == {*ALGORITHMS}, "give each a row in docs/reference/algorithms.md"
 
 
 def test_each_algorithm_has_its_paper_as_bibtex() -> None:
     page = (DOCS / "explanation" / "algorithms.md").read_text()
     entries = page.partition("```bibtex")[2].partition("```")[0].split("\n@")[1:]
     names = [re.search(r"keywords = \{(.*?)\}", entry)[1] for entry in entries]  # type: ignore[index]
-    assert {*ALGORITHMS} <= {name for of in names for name in of.split(", ")}
+    lacking = {*ALGORITHMS} - {name for of in names for name in of.split(", ")}
+    assert not lacking, "put its paper into docs/explanation/algorithms.md, and its name into keywords"
     for entry in entries:
         assert re.search(r"eprint = \{\d{4}\.\d{5}\}|doi = \{10\.", entry), entry
         assert all(f"{field} = {{" in entry for field in ("title", "author", "year")), entry
@@ -84,12 +85,27 @@ def test_each_algorithm_is_held_to_an_oracle() -> None:
         )
         for job in (*test_oracles.JOBS.values(), *of)
     }
-    assert {*ALGORITHMS} - tried == set()
+    assert not {*ALGORITHMS} - tried, "give it jobs in CASES of tests/reference/test_oracles.py"
 
 
 def test_each_algorithm_is_trained_on_several_numbers_of_ranks() -> None:
-    tried = {job["algorithm"]["name"] for job in scenarios.JOBS if "algorithm" in job}
-    assert {*ALGORITHMS} - tried == set()
+    jobs = [*scenarios.ALGORITHMS, *vertical.JOBS]
+    tried = {job["algorithm"]["name"] for job in jobs if "algorithm" in job}
+    assert not {*ALGORITHMS} - tried, "give it a job in ALGORITHMS of tests/mpi/scenarios.py"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_docstring_of_each_algorithm_names_a_paper_with_its_year(name: str) -> None:
+    assert re.search(r"\b(19|20)\d\d\b", ALGORITHMS[name].__doc__ or ""), "name its paper: (Author year)"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_each_algorithm_that_a_rule_may_combine_says_how_its_silos_train(name: str) -> None:
+    kind = ALGORITHMS[name]
+    if not (kind.needs_mean or kind.accumulated or kind.layout == "vertical"):
+        assert not kind.why_unlike_fedavg().startswith("may differ"), (
+            'set unlike_fedavg, "" if as the server does'
+        )
 
 
 ROWS = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)

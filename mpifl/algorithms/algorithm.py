@@ -51,8 +51,8 @@ class Algorithm(BaseModel, ABC):
     """Why only the mean can combine its updates; "" if other rules can."""
     own_step: ClassVar[str] = ""
     """Says that the algorithm has a server step of its own; "" if the server optimizer takes the step."""
-    unlike_fedavg: ClassVar[str] = ""
-    """How a silo's training differs from the server's plain training for `fltrust`; "" if it does not."""
+    unlike_fedavg: ClassVar[str]
+    """How silos train unlike FedAvg's; "" if alike. A class with its own `round` or `train` says it anew."""
     varied: ClassVar[bool] = False
     """Whether silos may send different vectors, such as silos with different architectures."""
     seedless: ClassVar[bool] = False
@@ -66,8 +66,7 @@ class Algorithm(BaseModel, ABC):
     ignores: ClassVar[frozenset[str]] = frozenset()
     """Keys of a job, as `table.key`, that it does not use."""
     ways: ClassVar[tuple[str, ...]] = ()
-    """Columns of the table of `[local]` (`mpifl/silo/steps/local_fits.py`) that list the keys it honours;
-    empty if it honours all."""
+    """Columns of the table of `[local]` (`silo/steps/local_fits.py`) with the keys it honours; () for all."""
     noised: ClassVar[frozenset[str]] = frozenset({"delta"})
     """Names of all vectors of its updates under silo-level privacy. Each is as long as w, and one norm bounds
     them together."""
@@ -190,6 +189,13 @@ class Algorithm(BaseModel, ABC):
     def why_not_clocked(self) -> str:
         """Return why `[clock]` cannot tell how long its rounds take, and what to do; "" if it can."""
         return self.not_clocked
+
+    @classmethod
+    def why_unlike_fedavg(cls) -> str:
+        """Return `unlike_fedavg`, or that a class with a `round` or `train` of its own does not say it."""
+        kind = next(one for one in cls.__mro__ if {"unlike_fedavg", "round", "train"} & vars(one).keys())
+        silent = f"may differ, since {kind.__name__} has no `unlike_fedavg` beside its round or train"
+        return str(vars(kind).get("unlike_fedavg", silent))
 
     def gradients(self, steps: int) -> int:
         """Return how many gradients of a batch `[clock]` counts for a silo's round of so many steps."""

@@ -23,6 +23,7 @@ class APFL(FedAvg):
     step also moves alpha by gradient descent, between 0 and 1. The authors' code does so once a round.
     """
 
+    unlike_fedavg: ClassVar[str] = ""
     ways: ClassVar[tuple[str, ...]] = ("paired",)
     not_private = "takes a second gradient of each batch, which noise does not protect; use ditto"
 

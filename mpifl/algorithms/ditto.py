@@ -20,6 +20,7 @@ class Ditto(FedAvg):
     silo's model is v_k, or w before the silo has trained.
     """
 
+    unlike_fedavg: ClassVar[str] = ""
     trainings: ClassVar[int] = 2
     recalls: ClassVar[bool] = True
     ways: ClassVar[tuple[str, ...]] = ("ditto",)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from mpifl.algorithms.algorithm import Algorithm
@@ -17,6 +19,8 @@ class FedAvg(Algorithm):
     With a server optimizer it is FedOpt (Reddi et al. 2021, Algorithm 1): FedAvgM, FedAdagrad, FedAdam,
     FedYogi.
     """
+
+    unlike_fedavg: ClassVar[str] = ""
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w along the weighted mean of the silos' deltas."""

@@ -20,6 +20,7 @@ class FedRep(FedPer):
     layers, `[local]` those of the shared layers. Both parts start with a new optimizer.
     """
 
+    unlike_fedavg: ClassVar[str] = "is of a model of which a part is the silo's, trained by itself"
     trainings: ClassVar[int] = 2
     ways: ClassVar[tuple[str, ...]] = ("fedrep",)
     not_private = "trains its own layers for another number of steps than the shared ones; use fedper"

@@ -70,7 +70,7 @@ class Robust(Wing):
     def last_transforms(self, spec: AnySpec, algorithm: Algorithm, run: Path) -> list[Transform]:
         """Return the transform that sends the rule's reference for updates, if the rule has one."""
         assert isinstance(spec, FederationSpec)
-        trains = algorithm.local, algorithm.objective, algorithm.unlike_fedavg
+        trains = algorithm.local, algorithm.objective, algorithm.why_unlike_fedavg()
         return reference_of(self._rule(algorithm), *trains, public=spec.public is not None)
 
     def aggregated(self, rule: MakesAggregator | None, algorithm: Algorithm) -> Combining:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from unit.fits import JOBS, WAYS, Tables, merged
+from unit.fits import JOBS, KEYS, WAYS, Tables, merged
 
 from mpifl.algorithms.algorithm_registry import ALGORITHMS
 from mpifl.common import InputError
@@ -17,6 +17,7 @@ from mpifl.run.job.fits import FITS, IN_EFFECT
 from mpifl.run.job.job import _build_algorithm, check_job
 from mpifl.run.job.outline import Outline
 from mpifl.silo.steps import LOCAL, LocalTraining
+from mpifl.wings.sites.what_fits import SITES
 from scripts.fits import PAGE, page
 
 ELSEWHERE = {"algorithm", "task", "server_optimizer"}
@@ -49,6 +50,16 @@ def test_each_key_has_a_row_and_each_row_a_cell_for_each_way() -> None:
     assert {*JOBS} == keys
 
 
+def test_every_key_of_a_job_has_a_row_over_sites_or_is_refused_by_name() -> None:
+    """`[local]` is the same there; a table that is refused needs no rows of its keys."""
+    refused = {key for _, key in SITES.why}
+    needed = {key for key in keys_of_a_job() if not {key, key.partition(".")[0]} & refused}
+    needed = {key for key in needed if not key.startswith("local.")}
+    cells = SITES.cells["sites"].keys()
+    assert not needed - cells, "give it a row in mpifl/wings/sites/what_fits.py"
+    assert not cells - keys_of_a_job(), "no job has this key"
+
+
 def test_each_way_is_a_column_and_each_text_belongs_to_a_cell_that_refuses() -> None:
     of_algorithms = {way for kind in ALGORITHMS.values() for way in kind.ways}
     assert {*FITS.cells} == {*IN_EFFECT} | {"asynchronous"}
@@ -57,6 +68,28 @@ def test_each_way_is_a_column_and_each_text_belongs_to_a_cell_that_refuses() -> 
     for table in (LOCAL, FITS):
         for way, key in table.why:
             assert table.cells[way][key] not in ("+", "=", "."), (way, key)
+
+
+def names_in(job: Tables) -> set[str]:
+    """Return the tables and keys that a job gives."""
+    tables = {name: value for name, value in job.items() if isinstance(value, dict)}
+    return {*job} | {f"{name}.{key}" for name, table in tables.items() for key in table}
+
+
+def test_each_cell_that_refuses_has_its_line_or_that_of_a_key_it_needs() -> None:
+    whys = {(way, f"local.{key}") for way, key in LOCAL.why} | {*FITS.why}
+    samples = JOBS | {f"local.{key}": [{"local": one} for one in given] for key, given in KEYS.items()}
+    lacking = []
+    for way in {*LOCAL.cells, *FITS.cells}:
+        cells = {f"local.{key}": cell for key, cell in LOCAL.cells.get(way, {}).items()}
+        cells |= FITS.cells.get(way, {})
+        refusing = {key for key, cell in cells.items() if cell[0] not in "+=~" and cell != "."}
+        alike = ways_of(merged(WAYS[way])) if way in WAYS else {way}  # a sum is of fedsgd alone
+        for key in refusing:
+            needed = [refusing & (names_in(one) | {key}) for one in samples[key]]
+            if not all(any((of, one) in whys for of in alike | {way} for one in keys) for keys in needed):
+                lacking.append((way, key))
+    assert not lacking, "write its line below the table: what is wrong, and what would do"
 
 
 def said(job: Tables) -> tuple[str, str]:

@@ -369,6 +369,9 @@ def test_a_rule_of_columns_is_for_algorithms_whose_updates_it_can_combine(read, 
     personal = '\npersonal = ["x"]' if name in ("fedper", "fedrep") else ""
     job = read(LEAST + f'[algorithm]\nname = "{name}"{personal}\n[aggregation]\nrule = "median"\n')
     (robust,) = (one for one in wings_of(job) if one.name == "robust")
+    needs = job.build_algorithm().needs_mean or job.build_algorithm().accumulated
+    what = "say why in needs_mean, or put its name into `allowed` here if a rule may combine its updates"
+    assert (name in allowed) is not bool(needs), what
     if name in allowed:
         assert robust.aggregated(None, job.build_algorithm()) is not None
     else:

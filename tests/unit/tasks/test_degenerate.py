@@ -269,6 +269,8 @@ def test_a_silo_of_few_or_one_sided_examples(kind, name, recwarn):
     own = {case: expected(kind, name, *make(*drawn)) for case, drawn in cases.items()}
     assert found == pytest.approx(own, rel=1e-6, abs=1e-6, nan_ok=True)
     assert [str(one.message) for one in recwarn] == []
+    outside = {case: one for case, one in found.items() if not (math.isnan(one) or -1e-9 <= one <= 1 + 1e-9)}
+    assert not (task_of(kind, name).infos[name].share and outside), "say share=False in catalogue.py"
 
 
 @pytest.mark.parametrize(("kind", "name"), [one for one in all_metrics() if one[1] != "c_index"])

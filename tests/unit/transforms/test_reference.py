@@ -9,9 +9,11 @@ import tomli_w
 from safetensors.torch import load_file
 from unit.builders import CLASSES, FEATURES, Alone, arrays, write_folder
 
+from mpifl.algorithms import FedAvg
 from mpifl.common.errors import InputError
 from mpifl.report.pages import write_report
 from mpifl.run.folder import checkpoint
+from mpifl.silo.steps import Proximal
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from scripts.write_shard import write_shard
@@ -106,6 +108,14 @@ def test_fltrust_compares_with_an_update_of_the_servers_own(run):
         run("without", aggregation={"rule": "fltrust"})
 
 
+class Pulled(FedAvg):
+    """Trains in a way of its own, and says nothing of it."""
+
+    def train(self, silo, w):
+        run = silo.train_locally(w, self.local, correct=Proximal(w, 0.1))
+        return silo.update(delta=run.delta)
+
+
 @pytest.mark.parametrize(
     ("more", "line"),
     [
@@ -113,6 +123,10 @@ def test_fltrust_compares_with_an_update_of_the_servers_own(run):
         ({"algorithm": {"name": "fedsgd"}, "local": {"lr": 0.1}}, "is one gradient of all examples"),
         ({"algorithm": {"name": "moon", "mu": 1.0}}, "compares with the silo's last model"),
         ({"algorithm": {"name": "fedper", "personal": ["*bias"]}}, "of which a part is the silo's"),
+        (
+            {"algorithm": {"name": "unit.transforms.test_reference:Pulled"}},
+            "here may differ, since Pulled has no `unlike_fedavg` beside its round or train; use 'fedavg'",
+        ),
         (
             {"local": {"lr": 0.1, "momentum": 0.9, "keep_optimizer_state": True}},
             r"leave .* keep_optimizer_state out",

@@ -27,7 +27,7 @@ KINDS = 2
 
 
 class KaplanMeier(ReleasedTable):
-    """Kaplan and Meier's survival curves with Greenwood's intervals, and the log-rank test between groups.
+    """Survival curves (Kaplan and Meier 1958), Greenwood's intervals and the log-rank test between groups.
 
     Silos count events and censored rows in cells of time. Whole numbers add up without error, so all bits are
     those of one silo with all rows. The curves follow from counts of `least` rows or more. No model is
