@@ -63,6 +63,8 @@ class FedBN(FedPer):
     """FedBN (Li et al. 2021, Algorithm 1): all of BatchNorm is personal, including statistics; `personal`
     adds more."""
 
+    not_private = "needs BatchNorm, which mixes the examples of a batch; use fedper"
+
     personal: list[str] = Field(default=[])
     """Patterns of names that are personal besides all of BatchNorm."""
 
