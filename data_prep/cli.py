@@ -26,8 +26,8 @@ from data_prep.commands import (
     words_of,
 )
 from data_prep.cut import WriteOptions, partition as cut_into_silos
+from data_prep.dataset import changes_of, doubts, ids_told, units_told
 from data_prep.inspect import counted, held
-from data_prep.model import changes_of, doubts, ids_told, units_told
 from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES, kept_words
 from data_prep.write import COMPRESSIONS, default_jobs

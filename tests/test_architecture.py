@@ -47,7 +47,7 @@ WINGS = [
 ]
 """A wing imports only wings before it. No room of the core imports one."""
 DATA_FLOORS = [
-    ["model"],
+    ["dataset"],
     ["tables"],
     ["schemes", "write"],
     ["sources"],
@@ -72,7 +72,7 @@ JOINED = {
     "mpifl.cli.job_tools.language_runs": {"data_prep.sources"},
     "mpifl.cli.job_tools.predict_files": {"data_prep.sources", "data_prep.tables"},
     "mpifl.cli.job_tools.new_data": {"data_prep.sources", "data_prep.tables"},
-    "mpifl.cli.job_tools.beforehand": {"data_prep.model"},
+    "mpifl.cli.job_tools.beforehand": {"data_prep.dataset"},
 }
 """What a command may import of `data_prep`: where a party's table meets the ranks, both are told of, a job
 begins with a table or with masks, new examples are to become the numbers that a model has learned from, or
@@ -343,7 +343,7 @@ def test_mpifl_imports_neither_data_prep_nor_tests():
 
 def test_the_wire_alone_joins_the_world_and_its_library_is_asked_whose_it_is():
     found = {name_of(path) for path in FILES for _, name in imports(path) if name.split(".")[0] == "mpi4py"}
-    names = ("ground", "launching/libraries", "launching/mpi_facts")
+    names = ("rank_platform", "launching/libraries", "launching/mpi_facts")
     assert found == {f"mpifl/wire/{name}.py" for name in names}
     asked = {
         name

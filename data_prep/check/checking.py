@@ -16,7 +16,7 @@ from rich.text import Text
 
 from data_prep.check.duplicates import Equal, Hashes, duplicates
 from data_prep.check.groups import numbered_by_sites, parted, unseen as unseen_groups
-from data_prep.model import (
+from data_prep.dataset import (
     all_seen,
     doubts,
     ids_told,

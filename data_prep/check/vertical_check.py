@@ -11,7 +11,7 @@ import numpy as np
 from data_prep.check.checking import CheckFinding, Finite, doubtful, equal, strays
 from data_prep.check.duplicates import Hashes, duplicates
 from data_prep.check.groups import in_two, places_of
-from data_prep.model import release, row_bytes
+from data_prep.dataset import release, row_bytes
 from data_prep.write import PIECE
 from mpifl.common import ShardError
 from mpifl.data import label_counts

@@ -15,7 +15,7 @@ import typer
 from data_prep.commands.flags import only
 from data_prep.commands.holding_options import Group, Keep, Order, Stratify, TestLast, check_order
 from data_prep.commands.source_flags import with_source_options, words_of
-from data_prep.model import changes_of, ids_told
+from data_prep.dataset import changes_of, ids_told
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words, scale_of, units_of_tables
 from data_prep.write import COMPRESSIONS, default_jobs

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from data_prep.commands.holding_options import Group, Order, Stratify, TestLast, check_order
-from data_prep.model import doubts
+from data_prep.dataset import doubts
 from data_prep.schemes import Shares
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import one_line

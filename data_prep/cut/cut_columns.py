@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.cut.partitioning import HEADER, WriteOptions, described
-from data_prep.model import Dataset, Rows, blocks_at, fields, renumbered, row_bytes
+from data_prep.dataset import Dataset, Rows, blocks_at, fields, renumbered, row_bytes
 from data_prep.schemes import (
     Options,
     Scheme,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.dataset import Dataset
 from data_prep.write import NewShard
 
 ALIKE = "alike"

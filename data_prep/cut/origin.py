@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.model import Dataset, renumbered
+from data_prep.dataset import Dataset, renumbered
 from data_prep.write import NewShard, Section, kept_in
 from mpifl.common import InputError, ShardError
 from mpifl.data.shards import Provenance

@@ -15,7 +15,7 @@ import numpy as np
 
 from data_prep.cut.held_out import with_untested
 from data_prep.cut.origin import check_kept, keeping, numbered, of_public, of_testing, of_training, shard_of
-from data_prep.model import Alter, Cut, Dataset, row_bytes
+from data_prep.dataset import Alter, Cut, Dataset, row_bytes
 from data_prep.schemes import Options, Shares, check_groups, cut_whole, find_scheme, resolve
 from data_prep.sources import Source, find_source
 from data_prep.write import (

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_prep.dataset import of_tokens
 from data_prep.inspect.feature_moments import feature_skew
 from data_prep.inspect.heterogeneity import gini, heterogeneity
 from data_prep.inspect.summary import FolderSummary
-from data_prep.model import of_tokens
 from mpifl.common.pages import Block, Figure, Terms
 from mpifl.data import Targets
 

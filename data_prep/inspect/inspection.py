@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from data_prep.dataset import doubts, ids_told, units_told
 from data_prep.inspect.column_advice import column_advice
 from data_prep.inspect.columns_summary import compare_columns, show_columns, summarise_columns
 from data_prep.inspect.overview import compare, show, shown
 from data_prep.inspect.summary import FolderSummary, summarise, tokens
-from data_prep.model import doubts, ids_told, units_told
 from mpifl.common import InputError, visible
 from mpifl.common.pages import check_page, write_page
 from mpifl.data.shards import FederationSpec, VerticalSpec, is_vertical

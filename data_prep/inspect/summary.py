@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.dataset import of_tokens
 from data_prep.inspect.feature_moments import (
     FeatureMoments,
     feature_moments,
@@ -17,7 +18,6 @@ from data_prep.inspect.feature_moments import (
     target_moments,
 )
 from data_prep.inspect.heterogeneity import heterogeneity, jensen_shannon
-from data_prep.model import of_tokens
 from mpifl.data import Features
 from mpifl.data.shards import FederationSpec, VerticalSpec, by_path, read_federation
 

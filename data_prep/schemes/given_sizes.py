@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.model import Cut, Dataset
+from data_prep.dataset import Cut, Dataset
 from data_prep.schemes.grouping import deal, histogram, sorted_by_label
 from data_prep.schemes.scheme import Options, Scheme, check_smallest, column_of
 from mpifl.common import InputError

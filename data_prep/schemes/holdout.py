@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.dataset import Dataset
 from data_prep.schemes.stratify import drawn
 from data_prep.schemes.whole import Units, units_of
 from mpifl.common import InputError, numpy_stream

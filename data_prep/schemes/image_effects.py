@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Beside, fields
+from data_prep.dataset import Beside, fields
 from data_prep.schemes.grouping import LARGEST
 from data_prep.schemes.scheme import Effect, EffectPlace, Examples
 from mpifl.common import InputError

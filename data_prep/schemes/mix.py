@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from data_prep.model import Cut, Dataset
+from data_prep.dataset import Cut, Dataset
 from data_prep.schemes.grouping import DRAWS, deal, out_of_reach, sorted_by_label, whole
 from data_prep.schemes.scheme import (
     EffectPlace,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Cut, Dataset
+from data_prep.dataset import Cut, Dataset
 from data_prep.schemes.grouping import by_owner
 from data_prep.schemes.scheme import Options, Scheme, check_smallest, column_of
 from mpifl.common import InputError, did_you_mean

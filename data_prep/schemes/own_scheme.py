@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Cut, Dataset, blamed
+from data_prep.dataset import Cut, Dataset, blamed
 from data_prep.schemes.grouping import by_owner
 from data_prep.schemes.iid import iid
 from data_prep.schemes.scheme import Options, Scheme, check_smallest

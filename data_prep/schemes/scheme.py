@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from data_prep.model import Alter, Converted, Cut, Dataset
+from data_prep.dataset import Alter, Converted, Cut, Dataset
 from mpifl.common import InputError
 from mpifl.data import Aims, Features, Inputs
 

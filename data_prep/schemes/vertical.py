@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.model import Cut, Dataset
+from data_prep.dataset import Cut, Dataset
 from data_prep.schemes.grouping import check_positive
 from data_prep.schemes.scheme import Options, Scheme
 from mpifl.common import InputError, choices

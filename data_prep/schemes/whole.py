@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from data_prep.model import Cut, Dataset, Groups
+from data_prep.dataset import Cut, Dataset, Groups
 from data_prep.schemes.grouping import by_owner
 from data_prep.schemes.scheme import Options, Scheme
 from data_prep.schemes.stratify import ClassesOfUnits

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from data_prep.model import changes_together
+from data_prep.dataset import changes_together
 from data_prep.sources import SOURCES
 from data_prep.tables import Encoder, TableSpec, is_needed, read_spec as read_table_spec, stated_columns
 from data_prep.write import unwritable

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import changes_of, row_bytes
+from data_prep.dataset import changes_of, row_bytes
 from data_prep.schemes import Shares
 from data_prep.site.site import Site
 from data_prep.sources import identified_table

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from data_prep.cut import WriteOptions
-from data_prep.model import ids_told, lone_levels, units_told
+from data_prep.dataset import ids_told, lone_levels, units_told
 from data_prep.schemes import Shares
 from data_prep.site.agreement import assemble, new_spec, spec_of_table
 from data_prep.site.site import Site, import_site

@@ -22,7 +22,7 @@ from data_prep.cut import (
     shard_of,
     with_untested,
 )
-from data_prep.model import Dataset, padded_to
+from data_prep.dataset import Dataset, padded_to
 from data_prep.schemes import Shares, check_groups
 from data_prep.site.agreement import as_agreed, describe, said_of
 from data_prep.sources import find_source

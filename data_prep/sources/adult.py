@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.model import Dataset
+from data_prep.dataset import Dataset
 from data_prep.sources.reading import held_in, known_folder
 from data_prep.sources.table import table_dataset
 from data_prep.tables import TableSpec

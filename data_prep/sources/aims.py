@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
-from data_prep.model import Beside, all_seen, unseen
+from data_prep.dataset import Beside, all_seen, unseen
 from data_prep.sources.told_apart import check_told_apart
 from mpifl.common import InputError, did_you_mean
 from mpifl.data import FEATURE_DTYPES, Aims, Array, Column, Ragged, Targets, check_kind, flat

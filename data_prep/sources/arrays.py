@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import LARGEST, Beside, Converted, Dataset, Rows, together
+from data_prep.dataset import LARGEST, Beside, Converted, Dataset, Rows, together
 from data_prep.sources.aims import PLAIN, Wanted, aim_of, integers
 from data_prep.sources.owners import check_named, groups_of, order_of, provenance
 from data_prep.sources.ragged import check_finite, form_of, joined

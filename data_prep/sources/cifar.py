@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.dataset import Dataset
 from data_prep.sources.reading import held_in, known_folder, noted, unreadable
 from mpifl.common import InputError
 

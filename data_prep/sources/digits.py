@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.dataset import Dataset
 from mpifl.common import InputError, numpy_stream
 from mpifl.common.machine import floors
 from mpifl.data.shards import Provenance

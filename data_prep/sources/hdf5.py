@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.dataset import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import chosen, dataset_of, with_options
 from data_prep.sources.reading import Digests, needed

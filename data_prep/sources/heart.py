@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.dataset import Dataset
 from data_prep.schemes import Shares
 from data_prep.sources.reading import held_in, known_folder
 from mpifl.common import InputError

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Groups, renumbered
+from data_prep.dataset import Groups, renumbered
 from data_prep.sources.within import inside
 from mpifl.common import InputError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset, noted_as
+from data_prep.dataset import Dataset, noted_as
 from data_prep.sources.image_groups import ImageGroups
 from data_prep.sources.mask_pixels import Pixels
 from data_prep.sources.masks import read_masked

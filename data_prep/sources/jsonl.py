@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.model import Beside, Dataset, Groups, noted_as
+from data_prep.dataset import Beside, Dataset, Groups, noted_as
 from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.sources.spool import UnevenSpool
 from data_prep.sources.table import Keys

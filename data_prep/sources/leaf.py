@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Converted, Dataset
+from data_prep.dataset import Converted, Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import dataset_of, with_options
 from data_prep.sources.reading import needed, noted_all, unreadable

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Beside, fields
+from data_prep.dataset import Beside, fields
 from data_prep.sources.aims import PLAIN
 from data_prep.sources.arrays import features_in
 from data_prep.sources.npz import load_arrays

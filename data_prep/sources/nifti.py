@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset, Groups, renumbered
+from data_prep.dataset import Dataset, Groups, renumbered
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import dataset_of, with_options
 from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library, said

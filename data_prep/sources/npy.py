@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.dataset import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import chosen, dataset_of, with_options
 from data_prep.sources.reading import Digests, held_in, needed, unreadable

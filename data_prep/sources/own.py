@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset, blamed
+from data_prep.dataset import Dataset, blamed
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import OPTIONS, dataset_of
 from data_prep.sources.reading import Digests

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Groups, Order, renumbered
+from data_prep.dataset import Groups, Order, renumbered
 from data_prep.sources.aims import Wanted
 from mpifl.common import InputError, did_you_mean
 from mpifl.data.shards import Provenance, ids_of

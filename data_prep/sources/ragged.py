@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Beside, all_seen, unseen
+from data_prep.dataset import Beside, all_seen, unseen
 from data_prep.sources.aims import Wanted
 from data_prep.sources.reading import unseeable
 from mpifl.common import InputError, ShardError, suggested

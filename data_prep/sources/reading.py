@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from data_prep.model import Rows, all_seen, unseen
+from data_prep.dataset import Rows, all_seen, unseen
 from mpifl.common import InputError, check_there, digest_of as content_digest, sha256_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from data_prep.model import LARGEST, SMALLEST
+from data_prep.dataset import LARGEST, SMALLEST
 from mpifl.common import InputError
 
 

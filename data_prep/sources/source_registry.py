@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from data_prep.model import KEEPS, Dataset
+from data_prep.dataset import KEEPS, Dataset
 from data_prep.sources.adult import read_adult
 from data_prep.sources.cifar import read_cifar10, read_cifar100
 from data_prep.sources.dicom import read_dicom

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Rows, blocks_at
+from data_prep.dataset import Rows, blocks_at
 from data_prep.tables import Moments, moments_of
 from mpifl.data.shards import record_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.dataset import Dataset
 from mpifl.common import InputError, numpy_stream
 
 FEATURES, CLASSES = 60, 10

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.model import Dataset, Groups, Order
+from data_prep.dataset import Dataset, Groups, Order
 from data_prep.sources.reading import needed, noted, noted_all
 from data_prep.sources.spool import Spool
 from data_prep.sources.standardising import StandardisedRows, Standardising

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Spread, spreads_told
+from data_prep.dataset import Spread, spreads_told
 from data_prep.tables import Drafted, TableSpec, kind_of, number_columns, pieces, spec_beside
 
 if sys.version_info >= (3, 11):

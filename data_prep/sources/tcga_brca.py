@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.dataset import Dataset
 from data_prep.sources.arrays import dataset_of
 from data_prep.sources.reading import held_in, known_folder, noted
 from mpifl.common import InputError

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset, noted_as
+from data_prep.dataset import Dataset, noted_as
 from data_prep.sources.reading import held_in, known_folder, needed, noted, unreadable
 from data_prep.sources.roles import find_roles
 from data_prep.sources.within import silo_files

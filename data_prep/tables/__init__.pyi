@@ -1,10 +1,10 @@
-from .afar import Afar as Afar
 from .columns import (
     MISSING_LEVEL as MISSING_LEVEL,
     Columns as Columns,
     check_label as check_label,
     stated_columns as stated_columns,
 )
+from .distant_columns import Afar as Afar
 from .drafting import (
     KINDS as KINDS,
     Drafted as Drafted,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.tables.afar import Afar
 from data_prep.tables.columns import MISSING_LEVEL, columns_of
+from data_prep.tables.distant_columns import Afar
 from data_prep.tables.files import Kept
 from data_prep.tables.label import known
 from data_prep.tables.spec import TableSpec

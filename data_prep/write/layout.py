@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Rows, mapping_of, ragged_arrays, row_bytes
+from data_prep.dataset import Rows, mapping_of, ragged_arrays, row_bytes
 from mpifl.data.hdf5 import chunk_rows
 from mpifl.data.shards import Provenance
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Beside
+from data_prep.dataset import Beside
 from data_prep.write.layout import Section
 from data_prep.write.writing import sync_file
 from mpifl.common import InputError

@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from data_prep.model import all_seen, fields, release
+from data_prep.dataset import all_seen, fields, release
 from data_prep.write.layout import Arrival, Gathering, Section, SweptReading
 from mpifl.common import InputError, sha256_of
 from mpifl.data import OFFSETS, Aims, Features, Inputs, Ragged, aims_by_path, check_arrays, label_counts

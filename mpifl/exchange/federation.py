@@ -223,10 +223,12 @@ class Federation:
                 self.recover()
         timed_out = sorted(self.membership.timed_out)
         processes = {rank: one.process for rank, one in self.transport.nodes.neighbours.items()}
-        self.transport.ground.mark_unresponsive([processes.get(rank) for rank in timed_out])
+        self.transport.platform.mark_unresponsive([processes.get(rank) for rank in timed_out])
         if self._deadline:
             others = processes.keys() - {*timed_out, self.transport.rank}
-            self.transport.ground.wait_for_exit([processes[rank] for rank in sorted(others)], self._deadline)
+            self.transport.platform.wait_for_exit(
+                [processes[rank] for rank in sorted(others)], self._deadline
+            )
         return [self.transport.origins[rank] for rank in timed_out]
 
     def exchange(

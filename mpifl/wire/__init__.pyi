@@ -3,13 +3,9 @@ from . import (
     nodes as nodes,
     pipeline as pipeline,
     point_to_point as point_to_point,
-    spreading as spreading,
-    stamped as stamped,
+    relayed_broadcast as relayed_broadcast,
+    stamped_vectors as stamped_vectors,
     transport as transport,
-)
-from .ground import (
-    HERE as HERE,
-    Ground as Ground,
 )
 from .memory import (
     Memory as Memory,
@@ -58,6 +54,14 @@ from .point_to_point import (
     MOST_STALE as MOST_STALE,
     RECORD_LIMIT as RECORD_LIMIT,
 )
+from .rank_platform import (
+    HERE as HERE,
+    Platform as Platform,
+)
+from .relayed_broadcast import (
+    Spreading as Spreading,
+    is_long as is_long,
+)
 from .requests import (
     AnyRequest as AnyRequest,
     Compute as Compute,
@@ -75,10 +79,6 @@ from .requests import (
     ScoreBatches as ScoreBatches,
     Stop as Stop,
     read_request as read_request,
-)
-from .spreading import (
-    Spreading as Spreading,
-    is_long as is_long,
 )
 from .transport import (
     Transport as Transport,

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from mpifl.wire.doorbell import TOKEN_BYTES, Doorbell
-from mpifl.wire.ground import Ground
 from mpifl.wire.memory import Memory, probe
+from mpifl.wire.rank_platform import Platform
 
 RANKS_PER_NODE = "MPIFL_RANKS_PER_NODE"
 """Environment variable: how many ranks count as one node. It serves machines whose sockets share memory
@@ -87,28 +87,30 @@ def children(node: int, nodes: int) -> list[int]:
     return steps[::-1]
 
 
-def discover_nodes(comm: Any, ground: Ground, doorbell: Doorbell, ranks_per_node: int | None = None) -> Nodes:
+def discover_nodes(
+    comm: Any, platform: Platform, doorbell: Doorbell, ranks_per_node: int | None = None
+) -> Nodes:
     """Find out which ranks can share memory; all ranks call this together.
 
     Args:
         comm: The world.
-        ground: The ground below the wire.
+        platform: The platform below the wire.
         doorbell: The doorbell of this rank.
         ranks_per_node: How many ranks count as one node; None to ask MPI.
     """
     rank, size = comm.Get_rank(), comm.Get_size()
     if size == 1:
         return Nodes([0], 0)
-    memory = Memory(shared=doorbell.works, segments=ground.segments)
-    mark = memory.empty(1, torch.int64).fill_(ground.process)
-    first = _first_of_node(comm, ground, ranks_per_node)
-    info = _NODE_INFO.pack(ground.process, memory.handle(mark), first, doorbell.token)
-    infos = _exchanged(comm, ground, info, _NODE_INFO)
+    memory = Memory(shared=doorbell.works, segments=platform.segments)
+    mark = memory.empty(1, torch.int64).fill_(platform.process)
+    first = _first_of_node(comm, platform, ranks_per_node)
+    info = _NODE_INFO.pack(platform.process, memory.handle(mark), first, doorbell.token)
+    infos = _exchanged(comm, platform, info, _NODE_INFO)
     mine = [info for info in infos if info[2] == first]
-    seen = Memory(shared=True, segments=ground.segments)
+    seen = Memory(shared=True, segments=platform.segments)
     reach = doorbell.works and all(probe(seen, process, handle) for process, handle, _, _ in mine)
     # this exchange also keeps `mark` alive until all ranks have read it
-    reaches = _exchanged(comm, ground, struct.pack("<?", reach), struct.Struct("<?"))
+    reaches = _exchanged(comm, platform, struct.pack("<?", reach), struct.Struct("<?"))
     nodes = _numbered([info[2] for info in infos], [ok for (ok,) in reaches], rank)
     nodes.neighbours = {other: Neighbour(infos[other][0], infos[other][3]) for other in nodes.mine}
     split_leaders(nodes, comm)
@@ -148,33 +150,33 @@ def split_leaders(nodes: Nodes, comm: Any) -> None:
         nodes.leaders = leaders if nodes.leads else None
 
 
-def split(comm: Any, ground: Ground, color: int | None) -> Any:
+def split(comm: Any, platform: Platform, color: int | None) -> Any:
     """Return a communicator of all ranks that give this color, or None for the color None.
 
     All ranks call this together.
     """
-    made = comm.Split(ground.mpi.UNDEFINED if color is None else color, comm.Get_rank())
+    made = comm.Split(platform.mpi.UNDEFINED if color is None else color, comm.Get_rank())
     return None if color is None else made
 
 
-def _first_of_node(comm: Any, ground: Ground, ranks_per_node: int | None) -> int:
+def _first_of_node(comm: Any, platform: Platform, ranks_per_node: int | None) -> int:
     if ranks_per_node:
         return int(comm.Get_rank()) // ranks_per_node * ranks_per_node
-    node = comm.Split_type(ground.mpi.COMM_TYPE_SHARED)
+    node = comm.Split_type(platform.mpi.COMM_TYPE_SHARED)
     first = np.array([comm.Get_rank()], np.int64)
-    poll(node.Ibcast(first, 0), ground)
+    poll(node.Ibcast(first, 0), platform)
     node.Free()
     return int(first[0])
 
 
-def _exchanged(comm: Any, ground: Ground, info: bytes, form: struct.Struct) -> list[tuple[Any, ...]]:
+def _exchanged(comm: Any, platform: Platform, info: bytes, form: struct.Struct) -> list[tuple[Any, ...]]:
     """Return the facts that every rank gives about itself."""
     infos = np.zeros((comm.Get_size(), form.size), np.uint8)
-    poll(comm.Iallgather(np.frombuffer(info, np.uint8), infos), ground)
+    poll(comm.Iallgather(np.frombuffer(info, np.uint8), infos), platform)
     return [form.unpack(row.tobytes()) for row in infos]
 
 
-def poll(request: Any, ground: Ground) -> None:
+def poll(request: Any, platform: Platform) -> None:
     """Wait until an MPI request is done, without a doorbell: other ranks may still be starting."""
     while not request.Test():
-        ground.sleep(1e-3)
+        platform.sleep(1e-3)

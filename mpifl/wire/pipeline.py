@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.wire.stamped import StampedPointToPoint
+from mpifl.wire.stamped_vectors import StampedPointToPoint
 
 FIRST_TAG, TAGS = 64, 1 << 14
 """The tags of pieces; MPI guarantees tags up to 32767."""
@@ -47,7 +47,7 @@ class Pipelines(StampedPointToPoint):
 
         The node's leader calls this.
         """
-        until = self.ground.clock() + self.part_of_limit(3 / 4)  # these ranks wait for others, too
+        until = self.platform.clock() + self.part_of_limit(3 / 4)  # these ranks wait for others, too
         told = {rank: self._kept(rank, serial, until) for rank in ranks}
         return {rank: whole for rank, whole in told.items() if whole is not None}
 
@@ -70,7 +70,7 @@ class Pipelines(StampedPointToPoint):
 
         It is only a part because other ranks wait for this one meanwhile.
         """
-        return part * (self._limit() - self.ground.clock())
+        return part * (self._limit() - self.platform.clock())
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Pipeline:
         while len(self._underway) > left:
             rank, request, piece = self._underway[0]
             patience = 0.0 if rank in self._stuck else self._wire.part_of_limit(1 / 2)
-            if not self._wire.wait(request, self._wire.ground.clock() + patience):
+            if not self._wire.wait(request, self._wire.platform.clock() + patience):
                 self._stuck.add(rank)
                 self._wire.abandon(request, piece)
             self._underway.popleft()
@@ -145,7 +145,7 @@ class Pipeline:
         """
         following: list[ExpectedPiece | None] = [*expected[1:], None]
         for piece, after in zip(expected, following, strict=True):
-            until = self._wire.ground.clock() + piece.seconds
+            until = self._wire.platform.clock() + piece.seconds
             self._coming = self._coming or self._begun(piece, until)
             landed = self._landed(piece, until)
             self._coming = self._begun(after, 0.0) if after else None

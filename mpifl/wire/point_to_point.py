@@ -16,9 +16,9 @@ import numpy as np
 from torch import Tensor
 
 from mpifl.common import Misled, RankLost
-from mpifl.wire.ground import HERE, Ground
 from mpifl.wire.launching import DeathWatch
 from mpifl.wire.nodes import Nodes, discover_nodes
+from mpifl.wire.rank_platform import HERE, Platform
 
 EAGER = 4000
 """Bytes of the longest message whose sender need not wait for the receiver."""
@@ -44,24 +44,24 @@ class PointToPoint:
         sent: Bytes that this rank has handed to MPI, or put in its node's shared memory.
         received: Bytes that this rank has received.
         nodes: The world, node by node.
-        ground: The ground below the wire.
+        platform: The platform below the wire.
     """
 
-    ground: Ground = HERE
+    platform: Platform = HERE
     _timeout: float | None = None
     transfer_timeout = 300.0
 
-    def __init__(self, comm: Any, ranks_per_node: int | None, ground: Ground = HERE) -> None:
+    def __init__(self, comm: Any, ranks_per_node: int | None, platform: Platform = HERE) -> None:
         self.transfer_timeout = float(os.environ.get(TRANSFER_TIMEOUT, self.transfer_timeout))
-        self._comm, self.ground = comm, ground
-        self._watch = DeathWatch(comm, ground)
+        self._comm, self.platform = comm, platform
+        self._watch = DeathWatch(comm, platform)
         self._abandoned: list[Any] = []
         self._underway: dict[int, list[Any]] = {}  # sends that hanging ranks have not taken yet
         self._late: set[int] = set()  # ranks that were late in the last wait
         self._posted: list[tuple[Any, Any]] = []
         self.sent = self.received = 0
-        self._doorbell = ground.doorbell()
-        self.nodes: Nodes = discover_nodes(comm, ground, self._doorbell, ranks_per_node)
+        self._doorbell = platform.doorbell()
+        self.nodes: Nodes = discover_nodes(comm, platform, self._doorbell, ranks_per_node)
 
     @property
     def _sleeps(self) -> tuple[float, float]:
@@ -113,7 +113,7 @@ class PointToPoint:
             MPI's request; None if no message comes by the time `until`. A message of another length is not
             received, and the vector becomes NaN.
         """
-        mpi = self.ground.mpi
+        mpi = self.platform.mpi
         status = mpi.Status()
         message = self._next_message(rank, tag, status, until)
         if not message:
@@ -216,7 +216,7 @@ class PointToPoint:
 
         The limit may differ for each rank; its default is then `RECORD_LIMIT`.
         """
-        mpi = self.ground.mpi
+        mpi = self.platform.mpi
         status = mpi.Status()
         message = self._next_message(mpi.ANY_SOURCE if rank is None else rank, tag, status, until)
         if not message:
@@ -246,7 +246,7 @@ class PointToPoint:
                 self._doorbell.notify(self.nodes.neighbours[rank].token)
 
     def _limit(self) -> float:
-        return self.ground.clock() + (self.transfer_timeout if self._timeout is None else self._timeout)
+        return self.platform.clock() + (self.transfer_timeout if self._timeout is None else self._timeout)
 
     def _until(
         self,
@@ -256,7 +256,7 @@ class PointToPoint:
     ) -> Any:
         poll_interval, longest = sleeps
         try:
-            while not (result := done()) and (until is None or self.ground.clock() < until):
+            while not (result := done()) and (until is None or self.platform.clock() < until):
                 if poll_interval >= LONGEST_POLL:
                     self._watch.check()
                 self._doorbell.wait(poll_interval)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpifl.common import RankLost
-from mpifl.wire.ground import HERE, Ground
 from mpifl.wire.launching import DeathWatch, renumbered, survivors
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import left_of, split_leaders
 from mpifl.wire.pipeline import Pipelines
+from mpifl.wire.rank_platform import HERE, Platform
 
 
 class Recovering(Pipelines):
@@ -29,13 +29,13 @@ class Recovering(Pipelines):
     origins: Sequence[int] = (0,)
     agreed = 0
 
-    def __init__(self, comm: Any, ranks_per_node: int | None = None, ground: Ground = HERE) -> None:
+    def __init__(self, comm: Any, ranks_per_node: int | None = None, platform: Platform = HERE) -> None:
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self.origins = self._founders = list(range(self.size))
-        super().__init__(comm, ranks_per_node, ground)
+        super().__init__(comm, ranks_per_node, platform)
         shared, everywhere = len(self.nodes.mine) > 1, len(self.nodes) == 1
-        self.memory = Memory(shared=shared, everywhere=everywhere, segments=ground.segments)
+        self.memory = Memory(shared=shared, everywhere=everywhere, segments=platform.segments)
         self._early: defaultdict[int, deque[bytes]] = defaultdict(deque)
         self.silent: set[int] = set()
 
@@ -70,7 +70,7 @@ class Recovering(Pipelines):
     def _shrunk(self) -> bool:
         """Meet the other survivors in a smaller world; return False if another rank died meanwhile."""
         try:
-            self._enter(*survivors(self._comm, self.ground.mpi))
+            self._enter(*survivors(self._comm, self.platform.mpi))
             self.agreed = self.greatest(self.agreed)
         except RankLost:
             return False
@@ -86,7 +86,7 @@ class Recovering(Pipelines):
         Raises:
             RankLost: one of them has died meanwhile.
         """
-        self._comm, self._watch = comm, DeathWatch(comm, self.ground)
+        self._comm, self._watch = comm, DeathWatch(comm, self.platform)
         self.origins = [self.origins[rank] for rank in ranks]
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.nodes = left_of(self.nodes, ranks)

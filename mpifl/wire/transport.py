@@ -196,7 +196,7 @@ class Transport(Recovering):
         Returns:
             The workers that were late.
         """
-        until = self._limit() if seconds is None else self.ground.clock() + seconds
+        until = self._limit() if seconds is None else self.platform.clock() + seconds
         self._late = {one for one in workers if one != self.rank and not self._has_done(one, serial, until)}
         return set(self._late)
 
@@ -231,7 +231,7 @@ class Transport(Recovering):
     def _add_sum(self, total: Tensor, child: int, depth: int) -> Tensor:
         """Add the sum of a child node, which waits for `depth` levels of nodes below it."""
         if child not in self.silent:  # + 1: it waits for the ranks of its own node, too
-            until = self.ground.clock() + (depth + 1) * self.transfer_timeout
+            until = self.platform.clock() + (depth + 1) * self.transfer_timeout
             found = self._next_buffer(child, SUM, until, limit=total.nbytes)
             if found and len(found[1]) == total.nbytes:
                 return torch.frombuffer(found[1], dtype=total.dtype).add_(total)

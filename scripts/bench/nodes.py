@@ -42,7 +42,7 @@ from mpifl.wire.transport import Transport
 from mpifl.wire.update import Update
 
 try:
-    from mpifl.wire.spreading import Spreading
+    from mpifl.wire.relayed_broadcast import Spreading
 except ImportError:  # an older checkout
     Spreading = None
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from data_prep.cli import main
-from data_prep.model.dataset import Dataset
-from data_prep.model.rows import fields
+from data_prep.dataset.dataset import Dataset
+from data_prep.dataset.rows import fields
 from data_prep.schemes.lookup import SCHEMES, resolve
 from mpifl.common.errors import InputError
 from mpifl.data.shards.shards import open_shard, read_federation

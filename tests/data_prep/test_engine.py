@@ -20,8 +20,8 @@ from hypothesis import given, settings, strategies as st
 
 from data_prep.cli import main
 from data_prep.cut import partitioning
-from data_prep.model.dataset import Dataset
-from data_prep.model.rows import mapping_of
+from data_prep.dataset.dataset import Dataset
+from data_prep.dataset.rows import mapping_of
 from data_prep.schemes.holdout import Shares
 from data_prep.write import layout, ledger, writing
 from data_prep.write.layout import Section, passes

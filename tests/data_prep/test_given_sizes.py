@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from data_prep.cli import main
-from data_prep.model import Dataset, Groups, Order
+from data_prep.dataset import Dataset, Groups, Order
 from data_prep.schemes import cut_whole, find_scheme, resolve
 from data_prep.schemes.vertical import named_columns
 from mpifl.common import InputError

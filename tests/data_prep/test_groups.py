@@ -12,7 +12,7 @@ from conftest import with_usual
 from hypothesis import assume, given, settings, strategies as st
 
 from data_prep.cli import main
-from data_prep.model import Dataset, Groups, Order
+from data_prep.dataset import Dataset, Groups, Order
 from data_prep.schemes import SCHEMES, Shares, cut_whole, resolve
 from mpifl.common import InputError, sha256_of
 from mpifl.data.shards import (

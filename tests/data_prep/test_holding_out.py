@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from data_prep.cli import main
-from data_prep.model import Dataset, Groups, Order
+from data_prep.dataset import Dataset, Groups, Order
 from data_prep.schemes import Shares
 from data_prep.schemes.stratify import apportioned
 from mpifl.common import InputError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from data_prep.model.dataset import Dataset
+from data_prep.dataset.dataset import Dataset
 from data_prep.site import site
 from mpifl.common import InputError
 from mpifl.data.shards.shards import open_shard, read_federation, read_spec

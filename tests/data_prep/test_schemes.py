@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings, strategies as st
 
+from data_prep.dataset.dataset import Dataset
+from data_prep.dataset.example_groups import Order
 from data_prep.inspect.heterogeneity import gini, heterogeneity, jensen_shannon, total_variation
-from data_prep.model.belonging import Order
-from data_prep.model.dataset import Dataset
 from data_prep.schemes.classes import classes as classes_each
 from data_prep.schemes.holdout import Shares
 from data_prep.schemes.iid import iid

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from data_prep.model import all_seen, unseen
+from data_prep.dataset import all_seen, unseen
 from data_prep.sources.hdf5 import ChunkedRows
 from data_prep.sources.reading import FiniteRows
 from data_prep.sources.source_registry import find_source

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.cli import app
-from data_prep.model import Spread, spreads_told, units_told
+from data_prep.dataset import Spread, spreads_told, units_told
 from mpifl.data.shards import read_federation
 
 HEART = Path(os.environ.get("MPIFL_DATA", "no-data-folder")) / "heart-disease"

@@ -37,7 +37,7 @@ from mpifl.sums import local_sums, node_sums
 from mpifl.sums.aggregator import Combined
 from mpifl.sums.mean import WeightedMean
 from mpifl.wings.robust import column_slices
-from mpifl.wire import spreading
+from mpifl.wire import relayed_broadcast
 from mpifl.wire.pipeline import FIRST_TAG
 from mpifl.wire.transport import DONE, Transport
 from mpifl.wire.update import Update, uniform
@@ -208,7 +208,7 @@ column_slices.BLOCK, column_slices.LONGEST_CHUNK = (
 )  # so that every rank makes some columns, in several chunks
 local_sums.FEW = 1  # some silos are added up, and one is left as it came
 node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED  # and carries pieces of what travels between nodes
-spreading.LONG, spreading.PIECE = 1000, 256
+relayed_broadcast.LONG, relayed_broadcast.PIECE = 1000, 256
 if PLAN:
     for ending in ("", ".scores"):
         Path(PLAN["made"] + ending).touch()

@@ -72,7 +72,7 @@ from mpifl.training import rank_agreement
 from mpifl.wings.masked import fixed_sum, masked_party, release_phases
 from mpifl.wings.split.column_silo import ColumnSilo
 from mpifl.wings.split.splitnn import SplitNN
-from mpifl.wire import spreading
+from mpifl.wire import relayed_broadcast
 from mpifl.wire.pipeline import Pipeline
 from mpifl.wire.point_to_point import PointToPoint
 from mpifl.wire.transport import RECORD, Transport
@@ -192,7 +192,11 @@ def _without_room(content: bytes | Iterable[bytes]) -> Iterator[bytes]:
 _RANK = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
 _answer, _open_shard = mpifl.exchange.worker_side.worker.Worker.answer, mpifl.training.build.open_shard
 _combine, _part = WeightedMean.combine, mpifl.exchange.federation.Federation._part
-_post, _carry, _read = Pipeline.post, spreading.Spreading._carry, mpifl.exchange.broadcast.read_request
+_post, _carry, _read = (
+    Pipeline.post,
+    relayed_broadcast.Spreading._carry,
+    mpifl.exchange.broadcast.read_request,
+)
 _started = PointToPoint._started
 _heard: list[tuple[str, int]] = []
 _asked: list[tuple[str, int]] = []
@@ -239,7 +243,7 @@ def _carry_or_die(spreading: Any, here: Tensor) -> bool:
     for what, number in (("die", signal.SIGKILL), ("freeze", signal.SIGSTOP)):
         if ["receiving", *_heard[-1]] == TROUBLE.get(what, {}).get(_RANK):
             os.kill(os.getpid(), number)
-    return bool(_carry(spreading, here))
+    return bool(_carry(relayed_broadcast, here))
 
 
 def _dying(when: str, act: Any, work_of: Any) -> Any:
@@ -309,8 +313,8 @@ if "die" in TROUBLE or "freeze" in TROUBLE:
     WeightedMean.combine = _combine_or_die
     Pipeline.post = _post_or_die  # type: ignore[method-assign]
     node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED  # so that every rank of a node carries a piece
-    spreading.LONG, spreading.PIECE = 1000, 256
-    spreading.Spreading._carry = _carry_or_die  # type: ignore[method-assign]
+    relayed_broadcast.LONG, relayed_broadcast.PIECE = 1000, 256
+    relayed_broadcast.Spreading._carry = _carry_or_die  # type: ignore[method-assign]
     mpifl.exchange.broadcast.read_request = _read_and_note
     mpifl.exchange.federation.Federation._part = _part_or_die
 if "beat" in TROUBLE and str(TROUBLE["beat"][0]) == _RANK:

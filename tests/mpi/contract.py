@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from mpifl.cli.doctor import contract
 from mpifl.sums import node_sums
-from mpifl.wire import spreading, transport as wire
+from mpifl.wire import relayed_broadcast, transport as wire
 from mpifl.wire.transport import Transport
 
 
@@ -14,7 +14,7 @@ def check(transport: Transport) -> None:
     usual, wire.CHUNK_BYTES = wire.CHUNK_BYTES, 64
     # for all that comes, too: most models are small
     node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED
-    spreading.LONG, spreading.PIECE = 1000, 256
+    relayed_broadcast.LONG, relayed_broadcast.PIECE = 1000, 256
     faults = contract.check(transport)
     wire.CHUNK_BYTES = usual
     assert not faults, "\n".join(faults)

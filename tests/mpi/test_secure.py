@@ -23,7 +23,7 @@ from unit.builders import write_folder
 from mpifl.run.folder import read_metrics
 from mpifl.wings.masked.fixed_point import digits_of
 from mpifl.wings.privacy import Steps, epsilon_of
-from mpifl.wire.stamped import SHARE
+from mpifl.wire.stamped_vectors import SHARE
 from mpifl.wire.transport import REPORT, SUM
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mpifl.wire import pipeline, point_to_point, stamped, transport
+from mpifl.wire import pipeline, point_to_point, stamped_vectors, transport
 from tests.simulated.world import LATENCY, Rank, World, here, simulated
 
 SUCCESS, ERR_TRUNCATE, ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING, ERR_REVOKED = 0, 15, 75, 76, 77
@@ -33,7 +33,7 @@ TAGS = {
         (transport, "RECORD REPORT HANDLE SUM DONE VECTOR LINE_UP LINE_DOWN"),
         (point_to_point, "PIECE ATTESTED"),
         (pipeline, "KEPT"),
-        (stamped, "ROWS SHARE"),
+        (stamped_vectors, "ROWS SHARE"),
     )
     for name in names.split()
 }

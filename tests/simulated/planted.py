@@ -38,10 +38,10 @@ from mpifl.wire.memory import Memory
 from mpifl.wire.point_to_point import PointToPoint
 from mpifl.wire.transport import Transport
 from tests.simulated.drawing import USUAL_CALLS, drawn
-from tests.simulated.ground import BEGAN, SimulatedGround
 from tests.simulated.judging import Verdict
 from tests.simulated.schedule import Schedule
 from tests.simulated.shrinking import verdict_of
+from tests.simulated.simulated_platform import BEGAN, SimulatedPlatform
 from tests.simulated.trainings import Yard
 
 Patch = Callable[[], contextlib.AbstractContextManager[Any]]
@@ -273,7 +273,7 @@ FAULTS = {
         kinds=("signal",),
     ),
     "a rank waits by the clock of the day": Planted(
-        _instead(SimulatedGround, "clock", lambda *_: time.time() - BEGAN),
+        _instead(SimulatedPlatform, "clock", lambda *_: time.time() - BEGAN),
         ("median", "deadline", "krum"),
         ("jump",),
         (("eager", 0),),

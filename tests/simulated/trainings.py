@@ -28,8 +28,8 @@ from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wire.launching import met
 from tests.simulated.disks import Disk
-from tests.simulated.ground import Leaves, SimulatedGround, installed
 from tests.simulated.schedule import Schedule
+from tests.simulated.simulated_platform import Leaves, SimulatedPlatform, installed
 from tests.simulated.world import Rank, World
 from tests.unit.builders import write_folder, write_vertical_folder
 
@@ -229,7 +229,7 @@ class Yard:
             os.environ.pop("MPIFL_RANKS_PER_NODE", None)
             if schedule.turns:
                 for name, value in TURNS.items():
-                    stack.enter_context(mock.patch(f"mpifl.wire.spreading.{name}", value))
+                    stack.enter_context(mock.patch(f"mpifl.wire.relayed_broadcast.{name}", value))
             for name, value in way.patches.items():
                 stack.enter_context(mock.patch(name, value))
             yield
@@ -270,16 +270,16 @@ class Yard:
 
     def _live(self, world: World, way: Way, resume: bool, rank: Rank) -> int:
         """Live as a rank of `mpifl train` does, to its exit code."""
-        ground = SimulatedGround(world, rank)
+        platform = SimulatedPlatform(world, rank)
         try:
-            code = self._code(world, way, resume, rank, ground)
-            ground.leave(code)
+            code = self._code(world, way, resume, rank, platform)
+            platform.leave(code)
         except Leaves as leaves:
             return leaves.code
 
-    def _code(self, world: World, way: Way, resume: bool, rank: Rank, ground: SimulatedGround) -> int:
+    def _code(self, world: World, way: Way, resume: bool, rank: Rank, platform: SimulatedPlatform) -> int:
         try:
-            rank.transport = met(ground)
+            rank.transport = met(platform)
             train(self.job(way), self.run, (), resume, rank.transport, wings_of=wings_of)
             return 0
         except (InputError, RoundLost, StartLost, Misled, DeviceLost) as error:
@@ -288,12 +288,12 @@ class Yard:
                 world.die(rank)
             if isinstance(error, StartLost):
                 world.aborted = True
-                ground.end_launcher()
+                platform.end_launcher()
             return WRONG if isinstance(error, InputError) else TOO_FEW
         except Exception as error:
             rank.error, rank.said = error, traceback.format_exc()
             world.aborted = True
-            ground.end_launcher()
+            platform.end_launcher()
 
     def _ended(self, world: World, way: Way) -> Ended:
         model, metrics = self.run / "model.safetensors", self.run / "metrics.jsonl"

@@ -21,7 +21,7 @@ from mpifl.wire import (
     Update,
     Verdict,
     point_to_point,
-    spreading,
+    relayed_broadcast,
     transport as wire,
 )
 
@@ -73,7 +73,7 @@ def _vectors(transport: Transport) -> Iterator[str]:
 
 def _long_vectors(transport: Transport) -> Iterator[str]:
     """Send vectors so long that the ranks of a node fetch pieces in turns."""
-    for length in (spreading.LONG // 4 + 1, spreading.LONG // 4 + 1000):
+    for length in (relayed_broadcast.LONG // 4 + 1, relayed_broadcast.LONG // 4 + 1000):
         sent, under_way = pattern(length, torch.float32), Spreading(transport, 0, ())
         received = under_way.deliver(sent.clone() if transport.is_server else None, length, sent.dtype)
         if not under_way.end() or not torch.equal(received, sent):

@@ -197,7 +197,7 @@ def _try(found: Checked, here: Collection[int]) -> None:
 def _of_shards(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
     """Return a line for each column that a silo may have in another unit, and of ids that are trained on and
     held out, if all shards lie here."""
-    from data_prep.model import ids_told, units_told
+    from data_prep.dataset import ids_told, units_told
 
     with suppress(ShardError):  # which is told where files are looked for
         if isinstance(spec, FederationSpec) and len(here) == len(spec.silos):

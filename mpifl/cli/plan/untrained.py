@@ -20,7 +20,7 @@ from mpifl.run.job import Job, is_silo_level
 from mpifl.silo import Silo, learnable
 from mpifl.silo.steps import LocalRun, Training, Trains
 from mpifl.training import Wing
-from mpifl.wire import Ground, Transport
+from mpifl.wire import Platform, Transport
 
 ROWS = 8
 """Rows of a silo's splits that are there, for algorithms that take a gradient or a loss of all."""
@@ -28,8 +28,8 @@ MOVED, LOSS = 1e-3, 1.0
 """What each parameter moves in a training that takes no step, and its loss."""
 
 
-class _NoMPI(Ground):
-    """The ground of a world of one rank, which sends nothing."""
+class _NoMPI(Platform):
+    """The platform of a world of one rank, which sends nothing."""
 
     mpi: Any = SimpleNamespace(Exception=OSError, ERR_PROC_FAILED=0, ERR_PROC_FAILED_PENDING=0, ERR_REVOKED=0)
 

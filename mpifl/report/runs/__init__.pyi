@@ -3,9 +3,6 @@ from . import (
     curve_legends as curve_legends,
     units as units,
 )
-from .after import (
-    show_next as show_next,
-)
 from .chance import (
     Difference as Difference,
 )
@@ -32,22 +29,25 @@ from .compared_runs import (
 from .curve_legends import (
     legends as legends,
 )
-from .held_against import (
-    cells_against as cells_against,
-    held_to as held_to,
-    named as named,
-    words_against as words_against,
-)
-from .judged import (
-    judged_by_all as judged_by_all,
-)
 from .kept_job import (
     changed_by_force as changed_by_force,
     headline as headline,
     read_tables as read_tables,
     trains_alone as trains_alone,
 )
-from .runs import (
+from .next_commands import (
+    show_next as show_next,
+)
+from .paired_settings import (
+    cells_against as cells_against,
+    held_to as held_to,
+    named as named,
+    words_against as words_against,
+)
+from .ranking_figure import (
+    judged_by_all as judged_by_all,
+)
+from .read_runs import (
     A_RUN as A_RUN,
     PLAIN as PLAIN,
     TEST_ROWS as TEST_ROWS,

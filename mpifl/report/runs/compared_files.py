@@ -14,7 +14,7 @@ from rich.console import Console
 from mpifl.common import InputError, check_named, write_named
 from mpifl.common.pages import check_page, write_page
 from mpifl.report.runs.compared_columns import metrics_of
-from mpifl.report.runs.held_against import (
+from mpifl.report.runs.paired_settings import (
     COLUMNS,
     PAIRED,
     as_columns,
@@ -26,7 +26,7 @@ from mpifl.report.runs.held_against import (
     paper_columns,
     words_against,
 )
-from mpifl.report.runs.runs import Summary
+from mpifl.report.runs.read_runs import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, varying
 from mpifl.report.runs.standings import (
     Standing,

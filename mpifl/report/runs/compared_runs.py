@@ -16,7 +16,6 @@ from rich.table import Table
 
 from mpifl.common import InputError, one_line, written_after
 from mpifl.report.observers import HELD_OUT, on_terminal, wide_console
-from mpifl.report.runs.after import show_next
 from mpifl.report.runs.chance import NO_BETTER
 from mpifl.report.runs.compared_columns import (
     COSTS,
@@ -31,8 +30,9 @@ from mpifl.report.runs.compared_columns import (
 )
 from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_outputs, write_outputs
 from mpifl.report.runs.curve_legends import legends, with_names, without_seeds
-from mpifl.report.runs.held_against import named, table_against, table_of_settings, words_against
-from mpifl.report.runs.runs import Summary, read_run
+from mpifl.report.runs.next_commands import show_next
+from mpifl.report.runs.paired_settings import named, table_against, table_of_settings, words_against
+from mpifl.report.runs.read_runs import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
 from mpifl.report.runs.standings import Standing, ranked_by, standings_of, verdict
 from mpifl.report.runs.units import speed

@@ -12,8 +12,8 @@ from mpifl.common import InputError, Table, read_toml
 from mpifl.learning.metrics import ACCURACY, MetricInfo, names_in
 from mpifl.learning.tasks import TASKS, Task
 from mpifl.run.job.fits import IN_EFFECT
+from mpifl.run.job.job_checks import check_fits
 from mpifl.run.job.naming import make_named
-from mpifl.run.job.needs import check_fits
 from mpifl.run.job.outline import Outline, flat
 from mpifl.run.job.tables import RULE_NAMES, CohortTable, Evaluate
 from mpifl.run.job.uncalled_methods import uncalled

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mpifl.common import RankLost, StartLost, ranks_named
 
 if TYPE_CHECKING:
-    from mpifl.wire import Ground
+    from mpifl.wire import Platform
 
 _LAUNCHERS_WORD = "OMPI_MCA_mpi_ft_enable"
 """The variable that `--with-ft ulfm` sets. MPI's own ULFM functions do not show it: they work under any
@@ -34,26 +34,26 @@ def survivable() -> bool:
 
 
 @contextlib.contextmanager
-def joined_in_time(ground: Ground) -> Iterator[None]:
+def joined_in_time(platform: Platform) -> Iterator[None]:
     """End this rank if the others do not join in time: MPI_Init notices no death and would wait for ever."""
     if survivable():
         given = os.environ.get(JOIN_SECONDS, "")
         seconds = float(given) if given.isdigit() and int(given) else _JOIN_SECONDS
-        ground.alarm(seconds)
+        platform.alarm(seconds)
     try:
         yield
     finally:
         if survivable():
-            ground.alarm(0)
+            platform.alarm(0)
 
 
 @contextlib.contextmanager
-def met_or_lost(comm: Any, ground: Ground) -> Iterator[None]:
+def met_or_lost(comm: Any, platform: Platform) -> Iterator[None]:
     """Raise StartLost if a rank dies while the ranks of a communicator meet.
 
     After such a death some ranks may have met, and others not.
     """
-    watch = DeathWatch(comm, ground)
+    watch = DeathWatch(comm, platform)
     try:
         yield
     except (RankLost, watch.error) as error:
@@ -68,8 +68,8 @@ def met_or_lost(comm: Any, ground: Ground) -> Iterator[None]:
 class DeathWatch:
     """Watches the ranks of a communicator for deaths; does nothing where a death ends the job anyway."""
 
-    def __init__(self, comm: Any, ground: Ground) -> None:
-        self._comm, self._ground, mpi = comm, ground, ground.mpi
+    def __init__(self, comm: Any, platform: Platform) -> None:
+        self._comm, self._platform, mpi = comm, platform, platform.mpi
         self._on = survivable() and comm.Get_size() > 1
         self._signs = (mpi.ERR_PROC_FAILED, mpi.ERR_PROC_FAILED_PENDING, mpi.ERR_REVOKED)
         self.error: Any = mpi.Exception
@@ -86,16 +86,18 @@ class DeathWatch:
     def failed(self) -> list[int]:
         """Return the ranks that have died, as far as this rank knows."""
         group = self._comm.Get_failed()
-        found = self._ground.mpi.Group.Translate_ranks(group, list(range(group.size)), self._comm.Get_group())
+        found = self._platform.mpi.Group.Translate_ranks(
+            group, list(range(group.size)), self._comm.Get_group()
+        )
         return sorted(map(int, found))
 
     def wait_for_failure(self) -> None:
         """Wait until MPI confirms a suspected death, then raise RankLost; return if it does not in time."""
-        deadline = self._ground.clock() + DETECTION_TIMEOUT
-        while self._on and self._ground.clock() < deadline:
+        deadline = self._platform.clock() + DETECTION_TIMEOUT
+        while self._on and self._platform.clock() < deadline:
             self.check()
-            self._ground.mpi.COMM_SELF.Iprobe()  # MPI notices a death only while it is called
-            self._ground.sleep(1e-3)
+            self._platform.mpi.COMM_SELF.Iprobe()  # MPI notices a death only while it is called
+            self._platform.sleep(1e-3)
 
     def translate_error(self, error: Exception) -> Exception:
         """Return RankLost if an error comes from a death, and alarm all other ranks; else return the error.

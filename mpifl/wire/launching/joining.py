@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mpifl.common import InputError
-from mpifl.wire import HERE, RANKS_PER_NODE, Ground, Transport
+from mpifl.wire import HERE, RANKS_PER_NODE, Platform, Transport
 from mpifl.wire.launching import libraries
 from mpifl.wire.launching.deaths import joined_in_time, met_or_lost, survivable
 
@@ -46,15 +46,15 @@ def world() -> Transport:
         return met(HERE)
 
 
-def met(ground: Ground) -> Transport:
-    """Meet the other ranks of this ground's world, and return this rank's end of the wire.
+def met(platform: Platform) -> Transport:
+    """Meet the other ranks of this platform's world, and return this rank's end of the wire.
 
     Raises:
         InputError: `MPIFL_RANKS_PER_NODE` is not a number of ranks.
         StartLost: a rank has died meanwhile.
     """
-    with met_or_lost(ground.mpi.COMM_WORLD, ground):
-        return Transport(ground.mpi.COMM_WORLD.Dup(), _ranks_per_node(), ground)
+    with met_or_lost(platform.mpi.COMM_WORLD, platform):
+        return Transport(platform.mpi.COMM_WORLD.Dup(), _ranks_per_node(), platform)
 
 
 def _unname_segments() -> None:

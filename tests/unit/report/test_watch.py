@@ -16,8 +16,8 @@ from unit.builders import write_folder
 from mpifl.cli import app
 from mpifl.common import InputError, lock
 from mpifl.report.pages.live_page import keep_report
-from mpifl.report.runs.after import next_steps
 from mpifl.report.runs.compared_runs import show_run
+from mpifl.report.runs.next_commands import next_steps
 from mpifl.report.terminal.braille import canvas
 from mpifl.report.terminal.following import Follower, State, pace
 from mpifl.report.terminal.frame import frame

@@ -21,7 +21,7 @@ from mpifl.wings.sites.what_fits import SITES
 from scripts.fits import PAGE, page
 
 ELSEWHERE = {"algorithm", "task", "server_optimizer"}
-"""Tables of which `run/job/needs.py` says what goes with them."""
+"""Tables of which `run/job/job_checks.py` says what goes with them."""
 BY_ALGORITHM = {"privacy", "aggregation", "data", "security", "clock"}
 """Tables of which each algorithm says whether they go with it."""
 

@@ -225,7 +225,7 @@ def test_a_silo_whose_rows_have_one_class_counts_by_accuracy_and_not_by_auroc(tm
     assert cells(silos[2], found)[-1] == "worse"
     assert silos[2].p == pytest.approx(3 * silos[2].difference.p), "of three tests"
     assert "on all 60 test rows: accuracy 45.00% against 70.00%" in verdict(found)
-    said = "The rows of silo alike have one class. Accuracy counts them, although always that answer is right"
+    said = "The rows of silo alike have one class. Accuracy counts them, although one answer is always right"
     assert any(one.startswith(said) for one in record(found)["remarks"])
     undefined = replace(silos[2], difference=None, p=None)
     assert cells(undefined, found)[-1] == "one class only", "as of AUROC"

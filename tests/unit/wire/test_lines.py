@@ -12,7 +12,7 @@ from mpifl.wire.launching.joining import world
 from mpifl.wire.nodes import Neighbour
 from mpifl.wire.pipeline import KEPT
 from mpifl.wire.point_to_point import MOST_STALE
-from mpifl.wire.stamped import SHARE
+from mpifl.wire.stamped_vectors import SHARE
 from mpifl.wire.transport import DONE, LINE_UP, Transport
 
 SERIAL, LIMIT, LENGTH = 5, 8000, 6000

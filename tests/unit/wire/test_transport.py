@@ -16,13 +16,13 @@ from device.pages import Pages
 from hypothesis import given, strategies as st
 
 from mpifl.wire.doorbell import MOST_NOTIFICATIONS, Doorbell
-from mpifl.wire.ground import HERE
 from mpifl.wire.launching import deaths
 from mpifl.wire.launching.deaths import survivable
 from mpifl.wire.launching.joining import world
 from mpifl.wire.launching.mpi_facts import facts
 from mpifl.wire.memory import SEALS, Memory
 from mpifl.wire.nodes import Nodes, children
+from mpifl.wire.rank_platform import HERE
 
 worlds = st.integers(1, 70)
 
@@ -79,7 +79,7 @@ def test_a_vector_that_others_can_read_is_adopted_as_it_is():
 
 READER = """
 import sys, torch
-from mpifl.wire.ground import HERE
+from mpifl.wire.rank_platform import HERE
 from mpifl.wire.launching.joining import world
 from mpifl.wire.memory import Memory
 process, handle = map(int, sys.argv[1:])
@@ -161,7 +161,7 @@ def test_a_bell_that_is_gone_is_rung_in_vain():
 LEAVER = """
 import ctypes, struct, sys
 from mpifl.wire.launching import leave
-from mpifl.wire.ground import HERE
+from mpifl.wire.rank_platform import HERE
 
 PIDFD_OPEN, ALLOW, ERRNO = 434, 0x7FFF0000, 0x00050000 | int(sys.argv[1])
 steps = [(0x20, 0, 0, 0), (0x15, 0, 1, PIDFD_OPEN), (0x06, 0, 0, ERRNO), (0x06, 0, 0, ALLOW)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.model.other_units import BY_SITE
+from data_prep.dataset.other_units import BY_SITE
 from mpifl.data import Features
 from mpifl.data.shards import FederationSpec, encoding_of, open_shard
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from data_prep.model import Spread, differ, factor_told
+from data_prep.dataset import Spread, differ, factor_told
 from mpifl.common import InputError
 
 FAR_MEAN, FAR_ROW, MOST_ROWS = 4.0, 8.0, 0.05

@@ -1,4 +1,4 @@
-"""The ground below the wire: the MPI library, the clock, and calls to the operating system.
+"""The platform below the wire: the MPI library, the clock, and calls to the operating system.
 
 The wire reaches all of these through this object only. So tests can put a simulated world under the wire:
 many ranks in one process, whose clock, messages and deaths follow from a seed.
@@ -25,8 +25,8 @@ _GRACE = 5.0
 """Seconds that the launcher gets to end its ranks."""
 
 
-class Ground:
-    """The ground under one rank's wire, and how that rank leaves it.
+class Platform:
+    """The platform under one rank's wire, and how that rank leaves it.
 
     Attributes:
         segments: Makes and opens memory that the ranks of a node share.
@@ -140,5 +140,5 @@ def _flush() -> None:
     sys.stderr.flush()
 
 
-HERE: Ground = Ground()
-"""The ground of this process, which is one rank of a real MPI world."""
+HERE: Platform = Platform()
+"""The platform of this process, which is one rank of a real MPI world."""

@@ -26,7 +26,7 @@ class StampedPointToPoint(PointToPoint):
 
     def hand_over(self, rank: int, content: bytes | Sequence[Tensor], stamp: Stamp) -> bool:
         """Send a record, or vectors one behind another, to a rank; return whether it took them in time."""
-        limit = self.ground.clock() + self.transfer_timeout
+        limit = self.platform.clock() + self.transfer_timeout
         return self._taken(*self._begin(rank, SHARE, content, stamp), limit)
 
     def next_share(self, rank: int, stamp: Stamp, nbytes: int, until: float) -> memoryview | None:
@@ -51,7 +51,7 @@ class StampedPointToPoint(PointToPoint):
             its length in time, or does not take ours in time.
         """
         underway = {rank: self._begin(rank, ROWS, vectors, stamp) for rank, vectors in outgoing.items()}
-        until = self.ground.clock() + self.transfer_timeout
+        until = self.platform.clock() + self.transfer_timeout
         found = {}
         for rank, length in incoming.items():
             content = self._stamped(rank, ROWS, stamp, 4 * length, until)

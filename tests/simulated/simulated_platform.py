@@ -1,4 +1,4 @@
-"""The ground of a simulated rank, and what of Python and the system lies beside MPI.
+"""The platform of a simulated rank, and what of Python and the system lies beside MPI.
 
 Rooms above the wire measure seconds by `time`, take files' locks and have a thread write checkpoints: for a
 simulated rank `time` tells its own clock, a lock falls when its rank dies, and a file is written when a drawn
@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 
 from mpifl.common.machine import signals
-from mpifl.wire import Ground
+from mpifl.wire import Platform
 from tests.simulated import disks
 from tests.simulated.mpi import Library
 from tests.simulated.world import CALL, LATENCY, Rank, World, here, simulated
@@ -45,7 +45,7 @@ class Leaves(Exception):
         self.code = code
 
 
-class SimulatedGround(Ground):
+class SimulatedPlatform(Platform):
     """What one simulated rank stands on."""
 
     def __init__(self, world: World, rank: Rank) -> None:

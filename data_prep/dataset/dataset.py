@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import ValidationError
 
-from data_prep.model.belonging import Groups, Order
-from data_prep.model.rows import Beside, Picked, Rows
+from data_prep.dataset.example_groups import Groups, Order
+from data_prep.dataset.rows import Beside, Picked, Rows
 from mpifl.common import InputError
 from mpifl.data import Aims, Column, Features, Inputs, Ragged, Targets, check_masks, told
 from mpifl.data.shards import Provenance

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.model.leaving import changes_of
+from data_prep.dataset.changed_rows import changes_of
 from mpifl.data.shards import FederationSpec, VerticalSpec
 
 MOST_NAMED = 5

@@ -1,9 +1,9 @@
-from .belonging import KEEPS as KEEPS, Groups as Groups, Order as Order, renumbered as renumbered
-from .blaming import blamed as blamed
+from .changed_rows import changes_of as changes_of, changes_together as changes_together, noted_as as noted_as
 from .confounded import lone_levels as lone_levels
 from .dataset import Cut as Cut, Dataset as Dataset
-from .doubting import doubts as doubts, of_tokens as of_tokens
-from .leaving import changes_of as changes_of, changes_together as changes_together, noted_as as noted_as
+from .example_groups import KEEPS as KEEPS, Groups as Groups, Order as Order, renumbered as renumbered
+from .float32_range import LARGEST as LARGEST, SMALLEST as SMALLEST, all_seen as all_seen, unseen as unseen
+from .likely_mistakes import doubts as doubts, of_tokens as of_tokens
 from .other_units import (
     Spread as Spread,
     differ as differ,
@@ -26,4 +26,4 @@ from .rows import (
     row_bytes as row_bytes,
     together as together,
 )
-from .seen import LARGEST as LARGEST, SMALLEST as SMALLEST, all_seen as all_seen, unseen as unseen
+from .user_code_errors import blamed as blamed
