@@ -12,7 +12,7 @@ import numpy as np
 from algorithm_tables import LABELS, TARGET
 
 from mpifl.report.pictures import curve
-from mpifl.report.runs.read_runs import Summary, read_run
+from mpifl.report.runs.run_summary import Summary, read_run
 from mpifl.report.runs.seeds import Group
 
 matplotlib.use("Agg")

@@ -65,7 +65,7 @@ def to_target(runs: list[Path]) -> list[str]:
 
 def reached(run: Path) -> tuple[float, float, float] | None:
     """Return the first round at the target, and the MB and the silos' steps until its end."""
-    from mpifl.report.runs.read_runs import read_run
+    from mpifl.report.runs.run_summary import read_run
 
     summary = read_run(run)
     if (first := summary.reached(TARGET)) is None:
@@ -119,7 +119,7 @@ def cost_row(run: Path) -> list[str]:
 
 def heart_row(runs: list[Path]) -> list[str]:
     """Return means over the seeds; pooled is over all test rows alike, with the deviation over the seeds."""
-    from mpifl.report.runs.read_runs import read_run
+    from mpifl.report.runs.run_summary import read_run
     from scripts.reproduce.scores import over_all, silos_of
 
     found = [silos_of(read_run(run)) for run in runs]

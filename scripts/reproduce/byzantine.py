@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import mean
 
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from mpifl.wings.attacks import FORGERIES
 from mpifl.wings.attacks.colluding_attacks import usual_z
 from scripts.reproduce.cells import Cell, Cut, Table

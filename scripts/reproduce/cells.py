@@ -17,7 +17,7 @@ from mpifl.cli.sweep.running import LOST, run_task
 from mpifl.cli.sweep.settings_grid import GridRun, readable
 from mpifl.common.errors import InputError
 from mpifl.data.shards.vertical_spec import read_any
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from mpifl.run.job.job import read_job
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import numpy as np
 
 from data_prep.sources.mnist import read_mnist
 from mpifl.common.errors import InputError
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from scripts.reproduce.cells import Cell, Cut, Table
 from scripts.reproduce.scores import percent
 

@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 from data_prep.sources.heart import HOSPITALS, read_heart
 from data_prep.sources.tcga_brca import REGIONS
 from mpifl.common.errors import InputError
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from scripts.reproduce.cells import Cell, Cut, Table
 from scripts.reproduce.scores import over_all, percent, silos_of
 

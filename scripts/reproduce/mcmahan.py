@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from scripts.reproduce.cells import Cell, Cut, Table
 from scripts.reproduce.scores import rounds_to
 

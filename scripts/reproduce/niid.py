@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from scripts.reproduce.cells import Cell, Cut, Table
 from scripts.reproduce.scores import percent
 

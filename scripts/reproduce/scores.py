@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from mpifl.data.batches.batches import Batches
 from mpifl.data.shards.shards import open_shard, read_federation
 from mpifl.learning import models
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from mpifl.run.job.job import read_job
 from mpifl.silo import Score, evaluate
 from mpifl.silo.parameters.flat_model import FlatModel

@@ -6,7 +6,7 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from scripts.reproduce.cells import Cell, Cut, Table
 from scripts.reproduce.scores import over_all, percent, silos_of
 

@@ -12,6 +12,7 @@ from mpifl.run.folder import number
 
 NAMES = Names()
 """Silos' names are anybody's text; by these they are fit to be read."""
+NONE_HELD_OUT = "there are no scores: no silo holds out examples"
 
 
 def scores(summary: Summary) -> dict[str, Mapping[str, Any]]:
@@ -39,7 +40,7 @@ def why_none(job: Mapping[str, Any], scored: bool = False) -> str:
         return "withheld: differential privacy protects the scores on a silo's own examples"
     if isinstance(job.get("split"), Mapping):
         return "there are no scores of single silos: all hold columns of the same rows"
-    return "there are no scores: no silo holds out examples" + ", or no round was scored yet" * (not scored)
+    return NONE_HELD_OUT + ", or no round was scored yet" * (not scored)
 
 
 def weights_told(weights: object) -> str:

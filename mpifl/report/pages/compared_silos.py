@@ -42,6 +42,8 @@ from mpifl.report.runs import (
 from mpifl.run.folder import number, read_environment, same_data
 
 MOST_SILOS, MOST_NAMED = 200, 6
+MOST_KEPT = 0.5
+"""A lead that loses more than this share without some rows comes mostly from them."""
 NO_REFERENCE = "No setting is a clear reference, so gains are not shown. Name one with --against."
 
 
@@ -201,9 +203,13 @@ def without_one_class(found: Sequence[Standing], held: Mapping[str, Held]) -> li
         if not rest:
             return []
         share = sum(rows * value for rows, value in rest) / sum(rows for rows, _ in rest)
-        each.append(f"{one.name} has {metric.write(share)}")
-    who = f"the silo{'s' * (len(alike) > 1)} of one class ({NAMES.listed(alike, MOST_NAMED)})"
-    return [f"Without {who}, {' and '.join(each)}."]
+        each.append((one, share))
+    who = f"the rows of {NAMES.listed(alike, MOST_NAMED)}, which have one class"
+    said = f"Without {who}, {' and '.join(f'{one.name} has {metric.write(share)}' for one, share in each)}."
+    if len(each) < 2 or found[0].mean == found[1].mean:
+        return [said]
+    kept = (each[0][1] - each[1][1]) / (found[0].mean - found[1].mean)
+    return [said + " Most of the difference comes from these rows." * (kept < MOST_KEPT)]
 
 
 def gained_by_first(

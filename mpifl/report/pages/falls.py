@@ -59,7 +59,10 @@ def deepest_fall(summary: Summary) -> str:
     (at, by), sign = found[0], 1 if metric.higher_is_better else -1
     verb, before = "fell" if sign > 0 else "rose", points[at] + sign * by
     back = next((nth for nth, value in points.items() if nth > at and sign * (value - before) >= 0), None)
-    after = f"; it was back in round {back:,}" if back else "; it has not been back since"
+    after = (
+        f"; round {back:,} is the first one that is as good as before" if back else "; no later round is as"
+    )
+    after += "" if back else " good as before"
     return f"It {verb} by {units.points(by, metric)} to {metric.write(points[at])} in round {at:,}{after}."
 
 

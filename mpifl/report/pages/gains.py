@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from mpifl.common import LARGEST_FILE, InputError, one_line, read_whole
 from mpifl.common.pages import Block, Cell, Said, Table, charts
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.judging import ranked, scores
+from mpifl.report.judging import NONE_HELD_OUT, ranked, scores, why_none
 from mpifl.report.runs import Difference, Held, Summary, chance, one_class, trains_alone, units
 from mpifl.run.folder import same_data
 from mpifl.run.job import OF_SUMS
@@ -30,10 +30,10 @@ PAIRED = (
 )
 TOLD = (
     "The table is of mpifl baseline; baseline.html in the folder above has more. "
-    "Difference: federated − alone, on the same test rows. "
-    "It is seen where p, corrected by Holm for the number of silos, is at most 0.05:"
+    "Difference: federated − alone, on the same test rows. Interval and p are corrected by Holm for the "
+    "number of silos. A difference is seen where p is at most 0.05:"
 )
-TOLD_HEADS = ("silo", "alone", "federated", "difference", "95% interval", "outcome")
+TOLD_HEADS = ("silo", "alone", "federated", "difference", "corrected interval", "outcome")
 MOST_NAMED = 3
 """Silos that are named as below guessing."""
 
@@ -144,6 +144,8 @@ def gain_unknown(summary: Summary) -> list[Block]:
         return [Said(f"Did it help a {who}? No: the run diverged.")]
     if told := _told_by_baseline(summary):
         return told
+    if summary.main and not scores(summary) and why_none(summary.job, scored=True) == NONE_HELD_OUT:
+        how = "No silo holds out rows: partition the data anew with '--test', and train again."
     return [Said(f"Did it help a {who}? This page cannot tell, since no {who} was trained alone. {how}")]
 
 

@@ -159,8 +159,7 @@ def one_seed(summary: Summary) -> str:
     said += f" The last {len(last)} scored rounds lie from {metric.write(low)} to {metric.write(high)}"
     if last[-1] == metric.best(each):
         return f"{said}, and the last one is the best of all: more rounds may gain more."
-    apart = units.points(high - low, metric)
-    return f"{said}. So another run that is better by less than {apart} is not better by that alone."
+    return f"{said}. One run does not show how far apart seeds lie."
 
 
 def reach_of(value: float, of: Held | None, metric: MetricInfo) -> str:

@@ -47,7 +47,7 @@ from .paired_settings import (
 from .ranking_figure import (
     judged_by_all as judged_by_all,
 )
-from .read_runs import (
+from .run_summary import (
     A_RUN as A_RUN,
     PLAIN as PLAIN,
     TEST_ROWS as TEST_ROWS,

@@ -14,7 +14,7 @@ from mpifl.report.runs.kept_job import classes_of
 from mpifl.run.folder import number, read_environment
 
 if TYPE_CHECKING:
-    from mpifl.report.runs.read_runs import Summary
+    from mpifl.report.runs.run_summary import Summary
 
 LEVEL = 0.05
 """A difference whose p is at most this is more than chance makes."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpifl.learning.metrics import ACCURACY, MetricInfo
-from mpifl.report.runs.read_runs import TEST_ROWS, VALID_ROWS, Record, Summary
+from mpifl.report.runs.run_summary import TEST_ROWS, VALID_ROWS, Record, Summary
 from mpifl.report.runs.units import size
 
 

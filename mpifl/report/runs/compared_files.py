@@ -26,7 +26,7 @@ from mpifl.report.runs.paired_settings import (
     paper_columns,
     words_against,
 )
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, varying
 from mpifl.report.runs.standings import (
     Standing,

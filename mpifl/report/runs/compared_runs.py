@@ -32,7 +32,7 @@ from mpifl.report.runs.compared_files import NOTHING, LeftOut, Output, check_out
 from mpifl.report.runs.curve_legends import legends, with_names, without_seeds
 from mpifl.report.runs.next_commands import show_next
 from mpifl.report.runs.paired_settings import named, table_against, table_of_settings, words_against
-from mpifl.report.runs.read_runs import Summary, read_run
+from mpifl.report.runs.run_summary import Summary, read_run
 from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
 from mpifl.report.runs.standings import Standing, ranked_by, standings_of, verdict
 from mpifl.report.runs.units import speed

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpifl.common import InputError, Names, one_line
 from mpifl.report.runs.kept_job import trains_alone
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from mpifl.report.runs.seeds import Group, groups, settings, varying
 from mpifl.report.runs.units import shown
 from mpifl.silo.steps import LOCAL

@@ -14,7 +14,7 @@ from mpifl.common.machine import runnable
 from mpifl.data.shards import AnySpec, FederationSpec, by_path, read_any
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs.kept_job import metric_of
-from mpifl.report.runs.read_runs import Record
+from mpifl.report.runs.run_summary import Record
 from mpifl.run.folder import read_environment, read_metrics
 
 if TYPE_CHECKING:  # what reads runs needs no model

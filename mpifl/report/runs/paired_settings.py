@@ -13,7 +13,7 @@ from mpifl.common import InputError
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs import chance, units
 from mpifl.report.runs.chance import Difference
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from mpifl.report.runs.standings import HEADS, Standing, name_of, rivals, standings_of, tested
 
 HELD_TO = ("difference", "low", "high", "p", "p_holm", "test")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mpifl.report.observers import HELD_OUT
-from mpifl.report.runs.read_runs import VALID_ROWS, Record, Summary
+from mpifl.report.runs.run_summary import VALID_ROWS, Record, Summary
 from mpifl.report.runs.seeds import Group
 from mpifl.report.runs.silo_data import rows_in, trained_on
 from mpifl.run.folder import number, read_environment

@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 
 from mpifl.common import one_line
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from mpifl.report.runs.units import shown
 from mpifl.run.folder import same_data
 from mpifl.run.job import flat

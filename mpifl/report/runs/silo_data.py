@@ -24,7 +24,7 @@ from mpifl.data.shards import (
 )
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs import chance
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from mpifl.run.folder import describe, same_data
 
 MOST_SILOS = 200

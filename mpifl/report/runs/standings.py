@@ -16,7 +16,7 @@ from mpifl.report.runs.chance import LEVEL, Difference
 from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.curve_legends import legends, without_seeds
 from mpifl.report.runs.ranking_figure import VALID, Judged, judged_by_all
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from mpifl.report.runs.seeds import Group, groups, of_several_shards, over_common_seeds
 from mpifl.report.runs.units import MOST_NAMED, listed
 from mpifl.run.folder import number

@@ -28,7 +28,7 @@ from mpifl.report.runs.compared_columns import NARROW, columns_of, fitting
 from mpifl.report.runs.compared_files import Drawing, Output, escaped
 from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
-from mpifl.report.runs.read_runs import read_run
+from mpifl.report.runs.run_summary import read_run
 from mpifl.report.runs.seeds import Group, groups
 from mpifl.report.runs.standings import Standing, rivals, standings_of, verdict
 from mpifl.report.runs.units import sizes

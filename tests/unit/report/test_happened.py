@@ -18,7 +18,7 @@ from mpifl.report.pages.run_page import write_report
 from mpifl.report.pages.trust_section import spent, trust
 from mpifl.report.runs import Held, chance, units
 from mpifl.report.runs.compared_runs import compare_runs, show_run
-from mpifl.report.runs.read_runs import Summary, read_run
+from mpifl.report.runs.run_summary import Summary, read_run
 from mpifl.report.terminal import analysed
 from mpifl.run.folder.environment import write_environment
 from mpifl.run.folder.metrics_file import encode_record

@@ -25,7 +25,7 @@ from mpifl.report.pictures.curves import curve
 from mpifl.report.pictures.picture import draw
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs, show_run
-from mpifl.report.runs.read_runs import Summary, read_run
+from mpifl.report.runs.run_summary import Summary, read_run
 from mpifl.report.runs.seeds import groups
 from mpifl.report.terminal.watched_run import watch_run
 from mpifl.run.folder import checkpoint

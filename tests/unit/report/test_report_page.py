@@ -289,7 +289,7 @@ def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path
     spec.write(tmp_path / "shards")
     write_environment(run, data=describe(spec))
     words, doubt = " ".join(read(run)[1].titles()), "intervals take rows as independent"
-    assert "better by less than 30.00 points is not better by that alone." in words
+    assert "The last 3 scored rounds lie from 50.00% to 80.00%. One run does not show how far" in words
     assert "4 rounds · saved model: round 11, the best" in words
     assert "are of the last round; figures above are of the best round, 11." in words
     assert f"Warning: {doubt}" in words

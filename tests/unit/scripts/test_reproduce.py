@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from mpifl.common.errors import InputError
 from mpifl.data.shards.shards import open_shard, read_federation
-from mpifl.report.runs.read_runs import Summary
+from mpifl.report.runs.run_summary import Summary
 from mpifl.run.folder.run_folder import claim_run
 
 pytestmark = pytest.mark.usefixtures("warm_python")

@@ -25,7 +25,7 @@ from mpifl.report.judging.evaluate import evaluate_run
 from mpifl.report.pages.run_page import _cards, page
 from mpifl.report.runs.compared_files import as_json
 from mpifl.report.runs.compared_runs import read_runs
-from mpifl.report.runs.read_runs import Summary, read_run
+from mpifl.report.runs.run_summary import Summary, read_run
 from mpifl.run.job import read_job
 from mpifl.silo import evaluate
 from mpifl.silo.parameters import FlatModel

@@ -22,7 +22,7 @@ from mpifl.report.judging.evaluate import evaluate_run
 from mpifl.report.pages import write_report
 from mpifl.report.runs import Output, compare_runs
 from mpifl.report.runs.compared_runs import show_run
-from mpifl.report.runs.read_runs import read_run
+from mpifl.report.runs.run_summary import read_run
 from mpifl.run.folder import ROUND, checkpoint, read_metrics, round_of
 from mpifl.run.job import read_job
 from mpifl.run.job.tables import Evaluate
