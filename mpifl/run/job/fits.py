@@ -1,7 +1,7 @@
 """Which keys go with which ways of training, for all tables of a job but `[local]` (see `local_fits.py`).
 
 Each pair of key and way stands once, in the column of the way. A cell with = decides nothing. Either such a
-key is a way itself, and its own column decides, or the algorithm and the task decide in `needs.py`.
+key is a way itself, and its own column decides, or the algorithm and the task decide in `job_checks.py`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from mpifl.run.job.tables import OWN_KEYS, CompressionSettings
 from mpifl.training import Wing
 from mpifl.transforms import Transform
 from mpifl.wings.compression.codecs import CODECS, Cast, Codec
-from mpifl.wings.compression.payloads import Compression
+from mpifl.wings.compression.compressing_transform import Compression
 
 
 class Compressing(Wing):

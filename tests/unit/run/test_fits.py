@@ -132,7 +132,7 @@ def test_each_cell_says_what_becomes_of_its_key(way: str) -> None:
             if ({*given} & told) - {"local", *(["cohort"] if way == "late" else [])} or key in ELSEWHERE:
                 continue  # it would ask for another way
             if key.startswith("cohort.late") and "algorithm" in told:
-                continue  # `needs.py` says with which algorithms a sum may be late
+                continue  # `job_checks.py` says with which algorithms a sum may be late
             job = merged(WAYS[way], given)
             ways = ways_of(merged(WAYS[way])) | ways_of(merged(given))
             found = {(of, one): what for of in ways for one, what in outcomes(of, job).items()}

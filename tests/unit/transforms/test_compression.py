@@ -22,8 +22,8 @@ from mpifl.silo.parameters.flat_model import FlatModel
 from mpifl.silo.steps.local_settings import LocalTraining
 from mpifl.transforms.running_statistics import RunningStatistics
 from mpifl.wings.compression.codecs import QSGD, Cast, TopK
+from mpifl.wings.compression.compressing_transform import Compression
 from mpifl.wings.compression.compression_wing import codec_of, compression_of
-from mpifl.wings.compression.payloads import Compression
 from mpifl.wire.messages import Header, VectorHeader
 from mpifl.wire.requests import Compute
 from mpifl.wire.update import Uniform, Update, uniform
