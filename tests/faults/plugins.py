@@ -243,7 +243,7 @@ def _carry_or_die(spreading: Any, here: Tensor) -> bool:
     for what, number in (("die", signal.SIGKILL), ("freeze", signal.SIGSTOP)):
         if ["receiving", *_heard[-1]] == TROUBLE.get(what, {}).get(_RANK):
             os.kill(os.getpid(), number)
-    return bool(_carry(relayed_broadcast, here))
+    return bool(_carry(spreading, here))
 
 
 def _dying(when: str, act: Any, work_of: Any) -> Any:

@@ -10,7 +10,7 @@ import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -46,6 +46,9 @@ _DTYPES = {"int64": torch.int64, "float32": torch.float32, "float64": torch.floa
 _MOST = 2.0**53
 """Float64 represents whole numbers exactly up to here."""
 
+COLUMNS = "^[1-9][0-9]{0,6}$"
+"""A number of columns as a key of JSON, which has texts alone."""
+
 
 class ScorePart(Message):
     """A rank's share of a score, as a message.
@@ -63,7 +66,7 @@ class ScorePart(Message):
 
     rows: str = ""
     whole: str = ""
-    single: dict[Count, str] = Field(default={})
+    single: dict[Annotated[str, Field(pattern=COLUMNS)], str] = Field(default={})
     examples: Count = 0
     counted: Literal["int64", "float32", "float64"] = "int64"
     fault: Text | None = None
@@ -212,7 +215,7 @@ class Scores:
         counts = rows[:, 1]
         if bool((counts < 0).any()) or (part.counted == "int64" and bool((counts != counts.round()).any())):
             raise ValueError("what losses are divided by is not a count")
-        single = {columns: _codes(text, columns) for columns, text in part.single.items()}
+        single = {int(columns): _codes(text, int(columns)) for columns, text in part.single.items()}
         return ScoreShare(rows, whole, part.examples, _DTYPES[part.counted], single)
 
 
@@ -226,7 +229,7 @@ def _packed(share: ScoreShare) -> ScorePart:
     name = str(share.counted).removeprefix("torch.")
     counted: Any = name if name in _DTYPES else "float64"
     rows, whole = _text(share.rows), _text(share.whole)
-    single = {columns: _text(one) for columns, one in share.single.items()}
+    single = {str(columns): _text(one) for columns, one in share.single.items()}
     return ScorePart(rows=rows, whole=whole, single=single, examples=share.examples, counted=counted)
 
 
