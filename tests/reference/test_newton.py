@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,28 @@ def test_sums_of_products_are_the_same_over_all_cuts(rows: int, powers: list[int
     assert torch.equal(added((x,)), added(shuffled))
     size = torch.outer(x.square().sum(0).sqrt(), x.square().sum(0).sqrt()).clamp(min=1e-300)
     assert float(((added((x,)) - x.T @ x) / size).abs().max()) < 1e-12
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32))
+def test_levels_of_products_are_those_of_the_slices_by_their_definition(
+    rows: int, p: int, q: int, seed: int
+) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    sides = [torch.randn(rows, many, generator=draw, dtype=torch.float64) ** 3 for many in (p, q)]
+    tops = [exact.powers_above(side.abs().amax(0)) for side in sides]
+
+    def cut(side: torch.Tensor, top: torch.Tensor) -> list[np.ndarray]:
+        rest, found = np.vectorize(Fraction, otypes=[object])(side / top), list[np.ndarray]()
+        for nth in range(1, exact.SLICES + 1):
+            unit = 2 ** (exact.BITS * nth)
+            found.append(np.vectorize(round, otypes=[object])(rest * unit))
+            rest = rest - found[-1] * Fraction(1, unit)
+        return found
+
+    a, b = map(cut, sides, tops)
+    levels = [sum(a[i].T @ b[level - i] for i in range(level + 1)).tolist() for level in range(exact.SLICES)]
+    assert exact.products(*sides, *tops).tolist() == levels
 
 
 @settings(max_examples=40, deadline=None)

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 from typing import NamedTuple
 
 import torch
@@ -42,10 +42,9 @@ def power_sums(columns: Tensor, tops: Tensor) -> Tensor:
     """
     parts = exact.slices(columns, tops)
     squares = torch.zeros(LEVELS, columns.shape[1], dtype=torch.int64)
-    for i, one in enumerate(parts):
-        for j, other in enumerate(parts):
-            squares[i + j] += (one * other).sum(0).long()
-    return torch.cat([torch.stack([part.sum(0).long() for part in parts]), squares])
+    for i, j in combinations_with_replacement(range(exact.SLICES), 2):
+        squares[i + j] += (parts[i] * parts[j]).sum(0).long() * (1 if i == j else 2)
+    return torch.cat([parts.sum(1).long(), squares])
 
 
 def moments_of(sums: Sequence[int], top: float, count: int) -> MeanDeviation:

@@ -96,6 +96,18 @@ def test_masks_are_timed_in_turns_with_sums_without_them(bench):
     assert masks.each(made, 2)[0] == 2.0
 
 
+def test_exact_sums_are_timed_in_turns_with_numpy_which_finds_the_same(bench):
+    import gram_and_moments
+
+    result = gram_and_moments.measure(rows=9000, columns=3, repeats=2)
+    assert {len(times) for times in result["seconds"].values()} == {2}
+    result["seconds"] = {"read": [1.0, 2.0], "numpy gram": [4.0, 4.0], "gram": [8.0, 4.0]}
+    result["seconds"] |= {"numpy moments": [1.0, 1.0], "moments": [2.0, 2.0]}
+    gram_and_moments.judge(result)
+    assert result["shares"]["gram"] == 0.3125
+    assert result["ratios"]["gram"]["ratio"] == 1.5
+
+
 def test_the_bare_loop_is_federated_averaging(bench):
     import bare
 

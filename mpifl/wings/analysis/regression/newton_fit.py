@@ -301,7 +301,7 @@ class NewtonFit(WholeSums):
         """Yield the training examples in blocks, less the columns' centre, shape [p] or []; see `Blocks`."""
         for x, y in silo.split("train").in_order(exact.BLOCK):
             columns = x.double().flatten(1)
-            whole = torch.cat([columns.new_ones(len(columns), 1), columns], 1)
+            whole = exact.side_by_side(columns.new_ones(len(columns), 1), columns)
             yield whole - centre, self.outcome(y)
 
     def _named(self, p: int) -> tuple[str, ...]:

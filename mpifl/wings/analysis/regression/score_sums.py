@@ -70,20 +70,18 @@ class ScoreSums:
 
     def of(self, blocks: Blocks) -> Tensor:
         """Return the packed sums over blocks of rows."""
-        information, scored, alone = self._tops()
-        total = torch.zeros(self.words(len(self.beta)) // 2, dtype=torch.int64)
+        p, (information, scored, alone) = len(self.beta), self._tops()
+        left_tops = torch.cat([information[0], scored[0]])
+        total = torch.zeros(self.words(p) // 2, dtype=torch.int64)
         for columns, y in blocks:
             terms = self.family.terms(predictor(columns, self.beta), y)
             ones = columns[:, :1]
             w = ones if self.weights is None else columns[:, self.weights, None]
             weight, residual = terms.weight[:, None] * w, terms.residual[:, None]
-            beside = torch.cat([columns, residual], 1)
             above = torch.cat([terms.likelihood[:, None] * w, ones, w, wide_log(w[:, 0])[:, None]], 1)
-            parts = (
-                exact.products(columns * weight, columns, *information),
-                exact.products(residual * w, beside, *scored),
-                exact.products(above, ones, *alone),
-            )
+            left = exact.side_by_side(columns * weight, residual * w)
+            found = exact.products(left, exact.side_by_side(columns, residual), left_tops, scored[1])
+            parts = found[:, :p, :p], found[:, p:], exact.products(above, ones, *alone)
             total += torch.cat([part.reshape(-1) for part in parts])
         return exact.packed(total)
 
