@@ -224,7 +224,7 @@ def write_h5(path, rows, width, chunks=None):
 
 MEASURE = """
 import sys, data_prep.cli as cli, data_prep.write.layout as layout
-import data_prep.cut.partitioning, h5py, rich.progress
+import data_prep.cut.partitioning, h5py, hdf5plugin, rich.progress  # what is loaded does not grow
 layout.PIECE, layout.BUCKET, layout.SMALL = 1 << 20, 1 << 21, 1 << 22
 def memory(what):
     return int(open('/proc/self/status').read().split(what)[1].split()[0])
