@@ -25,7 +25,7 @@ from mpifl.wings import wings_of
 from mpifl.wings.analysis.site_terms import check_terms
 from mpifl.wings.analysis.survival.log_rank import log_rank
 from mpifl.wings.analysis.survival.row_groups import RowGroups
-from mpifl.wings.analysis.survival.survival_curves import curve_of, median_of, spans_of
+from mpifl.wings.analysis.survival.survival_curves import ToldCurve, spans_of
 from mpifl.wings.analysis.survival.time_grid import TimeGrid
 from scripts.write_shard import write_shard
 
@@ -165,11 +165,12 @@ def test_curves_and_tests_are_those_of_lifelines(rows: list[tuple[int, bool, int
     times, events, groups = (np.array(column) for column in zip(*rows, strict=True))
     counts = counted(times, events.astype(int), groups)
     pooled = counts.sum(0).astype(int).tolist()
-    curve = curve_of(spans_of(*pooled, 1) or [], TimeGrid(1.0))
+    whole = ToldCurve.of(*pooled, 1) or ToldCurve([], [])
+    curve = whole.rows(TimeGrid(1.0))
     fitted = lifelines.KaplanMeierFitter().fit(times, events)
     for row in curve:
         assert row["survival"] == pytest.approx(float(fitted.predict(row["time"])), abs=1e-12)
-    median = median_of(curve)["median"]
+    median = whole.medians(TimeGrid(1.0))["median"]
     if not any(abs(row["survival"] - 0.5) < 1e-9 for row in curve):  # lifelines rounds otherwise
         assert (np.inf if median is None else median) == fitted.median_survival_time_
     test = log_rank(counts)
@@ -193,26 +194,32 @@ def test_spans_have_no_few_rows_and_all_rows(counts: list[tuple[int, int]], leas
         return
     assert not any(0 < count < least for one in spans for count in (one.events, one.censored))
     assert (sum(one.events for one in spans), sum(one.censored for one in spans)) == totals
-    assert all(one.exposed > 0 and one.exposed >= one.events for one in spans)
     for one in spans:
         assert one.at_risk == sum(events[one.first :]) + sum(censored[one.first :]) or one.first == 0
         assert events[one.last] or not one.events
-    survival = [row["survival"] for row in curve_of(spans, TimeGrid(1.0))]
+    assert all(one.at_risk >= one.events + one.censored for one in spans)
+    curve = ToldCurve.of(events, censored, least)
+    assert curve is not None
+    assert curve.spans == spans
+    survival = [row["survival"] for row in curve.rows(TimeGrid(1.0))]
     assert survival == sorted(survival, reverse=True)
 
 
-def test_joined_times_are_near_the_curve(base: Path) -> None:
+def test_joined_times_have_the_exact_curve_where_they_end(base: Path) -> None:
+    """Few rows at risk and many censored: an actuarial estimate would part by a tenth at the last time."""
     _, y = rows_of()
     (one,) = curves_of(base / "four", base / "joined")["groups"]
     wanted = by_hand(*y.astype(np.float64).T)
     assert 10 < len(one["curve"]) < len(wanted) / 2
-    for row in one["curve"][:-1]:
+    assert sum(row["from"] < row["time"] for row in one["curve"]) > 10
+    for row in one["curve"]:
         assert row["events"] >= 5
-        assert row["survival"] == pytest.approx(wanted[row["time"]][0], abs=0.02)
-    assert 0 < one["median"] - one["median_from"] < 20
-    assert (
-        one["median_from"] <= next(at for at, figures in wanted.items() if figures[0] <= 0.5) <= one["median"]
-    )
+        figures = [row[key] for key in ("survival", "low", "high")]
+        assert figures == pytest.approx(wanted[row["time"]], rel=1e-12)
+    for begin, end, nth in (("median_from", "median", 0), ("median_low", "", 1), ("", "median_high", 2)):
+        right = next(at for at, figures in wanted.items() if figures[nth] <= 0.5)
+        span = next(row for row in one["curve"] if row["from"] <= right <= row["time"])
+        assert (one.get(begin, span["from"]), one.get(end, span["time"])) == (span["from"], span["time"])
     lines = [*csv.DictReader((base / "joined" / "survival.csv").open())]
     assert [float(line["survival"]) for line in lines] == [row["survival"] for row in one["curve"]]
 

@@ -54,7 +54,7 @@ def _shown(told: Told) -> list[Told]:
 
 
 def _curves(groups: Sequence[Mapping[str, Any]]) -> Figure | None:
-    """Draw the curves as steps; a single one with its interval."""
+    """Draw the curves as steps, straight through joined times; a single one with its interval."""
     lines = [
         charts.Line(one["name"], _steps(one["curve"]), look=charts.COLOURS[nth % len(charts.COLOURS)])
         for nth, one in enumerate(groups)
@@ -65,10 +65,10 @@ def _curves(groups: Sequence[Mapping[str, Any]]) -> Figure | None:
 
 
 def _steps(curve: Sequence[Mapping[str, Any]]) -> list[tuple[float, float | None]]:
-    """Return the corners of a curve, which begins at 1 and falls at times."""
+    """Return the corners of a curve, which begins at 1 and falls at times, or over joined ones."""
     found, before = [(0.0, 1.0)], 1.0
     for row in curve:
-        found += [(row["time"], before), (row["time"], row["survival"])]
+        found += [(row["from"], before), (row["time"], row["survival"])]
         before = row["survival"]
     return [*found]
 
@@ -79,6 +79,6 @@ def _between(curve: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, flo
     for row in curve:
         if row["low"] is not None:
             ends = row["low"], row["high"]
-            found += [(row["time"], *before), (row["time"], *ends)]
+            found += [(row["from"], *before), (row["time"], *ends)]
             before = ends
     return found

@@ -29,6 +29,10 @@ FILE = "survival"
 COLUMNS = ("group", "from", "time", "at_risk", "events", "censored", "survival", "low", "high")
 HEADS = ("", "rows", "events", "median", "95 %: low", "high", "last time", "survival", "95 %: low", "high")
 NOT_REACHED = "–"
+JOINED = (
+    "Survival and its interval are exact where joined times end, and are not told within them. "
+    "A median lies in its span. The exact interval of a median lies within the one given."
+)
 Told = Mapping[str, Any]
 
 
@@ -94,6 +98,7 @@ def said_of(told: Told) -> list[str]:
             f"Times are joined until {told['least']} rows or more have their event, and as many or none are "
         )
         found.append(f"{few}censored. A group that has fewer is withheld, and the test with it.")
+        found.append(JOINED)
     return [*found, f"Times are rounded up to multiples of {told['step']:g}."]
 
 

@@ -15,12 +15,12 @@ from mpifl.silo import Silo
 from mpifl.wings.analysis import OWN_SPLITS, ReleasedTable, exact_products as exact, in_room, kind_of
 from mpifl.wings.analysis.survival.log_rank import log_rank
 from mpifl.wings.analysis.survival.row_groups import RowGroups
-from mpifl.wings.analysis.survival.survival_curves import TimeSpan, curve_of, median_of, spans_of
+from mpifl.wings.analysis.survival.survival_curves import ToldCurve
 from mpifl.wings.analysis.survival.time_grid import CELLS, TimeGrid, pairs_of
 from mpifl.wire import Update, summed
 
 WIDE = CELLS + 1
-ROOM, ROOM_OF_SPAN = 1024, 80
+ROOM, ROOM_OF_SPAN = 1024, 160
 """Bytes of a group's part of the table, and of a span."""
 KINDS = 2
 """A row has its event, or is censored."""
@@ -30,8 +30,8 @@ class KaplanMeier(ReleasedTable):
     """Survival curves (Kaplan and Meier 1958), Greenwood's intervals and the log-rank test between groups.
 
     Silos count events and censored rows in cells of time. Whole numbers add up without error, so all bits are
-    those of one silo with all rows. The curves follow from counts of `least` rows or more. No model is
-    trained.
+    those of one silo with all rows. Curves are told at the ends of spans of time that have `least` rows or
+    more, and are exact there. No model is trained.
     """
 
     by_silo: bool = False
@@ -87,19 +87,20 @@ class KaplanMeier(ReleasedTable):
         cells = self.of_all(cohort, cohort.mean(self.count, step=grid.step), "cells")
         counts = cells.numpy().reshape(-1, KINDS, WIDE)
         whole = counts.astype(int).tolist()
-        spans = [spans_of(events, censored, self.least) for events, censored in whole]
-        test = log_rank(counts) if all(one is not None for one in spans) else None
-        kept = {"step": grid.step, "spans": spans, "log_rank": test}
+        curves = [ToldCurve.of(events, censored, self.least) for events, censored in whole]
+        test = log_rank(counts) if all(one is not None for one in curves) else None
+        kept = {"step": grid.step, "curves": curves, "log_rank": test}
         server.state["table"] = in_room(kept, len(server.state["table"]))
-        return {"curves": float(sum(bool(one) for one in spans))}
+        return {"curves": float(sum(bool(one and one.spans) for one in curves))}
 
     def told(self, server: Server) -> dict[str, Any]:
         """Return the curves for a round's record."""
         if not (kept := super().told(server)):
             return {}
         grid = TimeGrid(kept["step"])
-        both = zip(self._groups.names, kept["spans"], strict=True)
-        groups = [_told_of(name, spans, grid) for name, spans in both if spans != []]
+        curves = [one and ToldCurve.kept(*one) for one in kept["curves"]]
+        both = zip(self._groups.names, curves, strict=True)
+        groups = [_told_of(name, curve, grid) for name, curve in both if curve is None or curve.spans]
         test = kept["log_rank"] and dict(zip(("statistic", "degrees", "p"), kept["log_rank"], strict=True))
         by = "silo" if self.by_silo else self.by
         told = {"step": grid.step, "least": self.least, "by": by, "groups": groups}
@@ -123,12 +124,10 @@ class KaplanMeier(ReleasedTable):
         return silo.update(cells=summed(found))
 
 
-def _told_of(name: str, spans: list[list[int]] | None, grid: TimeGrid) -> dict[str, Any]:
+def _told_of(name: str, curve: ToldCurve | None, grid: TimeGrid) -> dict[str, Any]:
     """Return what is told of a group."""
-    if spans is None:
+    if curve is None:
         return {"name": name, "withheld": True}
-    whole = [TimeSpan(*one) for one in spans]
-    curve = curve_of(whole, grid)
-    events, censored = (sum(getattr(one, key) for one in whole) for key in ("events", "censored"))
+    events, censored = (sum(getattr(one, key) for one in curve.spans) for key in ("events", "censored"))
     told = {"name": name, "withheld": False, "rows": events + censored, "events": events}
-    return told | {"censored": censored, **median_of(curve), "curve": curve}
+    return told | {"censored": censored, **curve.medians(grid), "curve": curve.rows(grid)}

@@ -1,10 +1,10 @@
-"""Survival curves of counts over a grid of times, after times with few rows were joined."""
+"""Survival curves of counts over a grid of times, told where times with few rows are joined."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mpifl.wings.analysis import LEVEL
@@ -12,6 +12,8 @@ from mpifl.wings.analysis.survival.time_grid import TimeGrid
 
 HALF = 0.5 * (1 + 1e-9)
 """A half, and what rounding may add to it."""
+MEDIANS = ("median_from", "first"), ("median", "last"), ("median_low", "first"), ("median_high", "last")
+"""Figures of a median, and which end of its span each is."""
 
 
 class TimeSpan(NamedTuple):
@@ -31,10 +33,19 @@ class TimeSpan(NamedTuple):
     events: int
     censored: int
 
-    @property
-    def exposed(self) -> float:
-        """The rows at risk. Where times are joined, those censored count half (Cutler & Ederer 1958)."""
-        return self.at_risk - self.censored / 2 if self.last > self.first else self.at_risk
+
+class Estimate(NamedTuple):
+    """The estimate of Kaplan & Meier (1958) at a time.
+
+    Attributes:
+        survival: The share that survives.
+        low: The lower end of its interval; None where no row survives.
+        high: The upper end.
+    """
+
+    survival: float
+    low: float | None
+    high: float | None
 
 
 def spans_of(events: Sequence[int], censored: Sequence[int], least: int) -> list[TimeSpan] | None:
@@ -79,24 +90,79 @@ def _may_be_told(span: TimeSpan, least: int) -> bool:
     return not any(0 < count < least for count in (span.events, span.censored))
 
 
-def curve_of(spans: Sequence[TimeSpan], grid: TimeGrid) -> list[dict[str, Any]]:
-    """Return the curve of Kaplan & Meier (1958), a row for each span.
+class ToldCurve(NamedTuple):
+    """What is told of a curve.
+
+    Attributes:
+        spans: Its spans.
+        ends: The estimate of all exact times at the last event of each span.
+        halves: The spans in which survival and the ends of its interval come to a half; None of what is not
+            reached.
+    """
+
+    spans: Sequence[TimeSpan]
+    ends: Sequence[Estimate]
+    halves: Sequence[int | None] = (None,) * 3
+
+    @classmethod
+    def of(cls, events: Sequence[int], censored: Sequence[int], least: int) -> ToldCurve | None:
+        """Return the curve of a group; None if its totals are too small. See `spans_of` for what it takes."""
+        if (spans := spans_of(events, censored, least)) is None:
+            return None
+        exact = dict(_estimates(events, censored))
+        ends = [exact.get(span.last, Estimate(1.0, 1.0, 1.0)) for span in spans]
+        halves = list[int | None]()
+        for nth in range(len(Estimate._fields)):
+            told = ((cell, one[nth]) for cell, one in exact.items())
+            half = next((cell for cell, value in told if value is not None and value <= HALF), None)
+            halves.append(None if half is None else sum(1 for span in spans if span.first <= half) - 1)
+        return cls(spans, ends, halves)
+
+    @classmethod
+    def kept(cls, spans: Sequence[Any], ends: Sequence[Any], halves: Sequence[int | None]) -> ToldCurve:
+        """Return a curve that was kept as JSON."""
+        return cls([TimeSpan(*one) for one in spans], [Estimate(*one) for one in ends], halves)
+
+    def rows(self, grid: TimeGrid) -> list[dict[str, Any]]:
+        """Return a row for each span: its counts, and the estimate at its last event."""
+        return [
+            {"from": grid.time(span.first), "time": grid.time(span.last)}
+            | {key: getattr(span, key) for key in ("at_risk", "events", "censored")}
+            | end._asdict()
+            for span, end in zip(self.spans, self.ends, strict=True)
+        ]
+
+    def medians(self, grid: TimeGrid) -> dict[str, float | None]:
+        """Return the first time at which half or fewer survive, and its interval; None of what is not
+        reached.
+
+        The interval has the times where the ends of the curve's interval are at a half (Brookmeyer & Crowley
+        1982). The median lies between `median_from` and `median`, in one span. The interval reaches
+        from the begin of a span to the end of another, so it holds the exact one.
+        """
+        places = zip(MEDIANS, (self.halves[0], *self.halves), strict=True)
+        return {
+            key: None if place is None else grid.time(getattr(self.spans[place], at))
+            for (key, at), place in places
+        }
+
+
+def _estimates(events: Sequence[int], censored: Sequence[int]) -> Iterator[tuple[int, Estimate]]:
+    """Yield the cells with an event, and the estimate at each.
 
     Intervals are Greenwood's on the scale log(-log S) (Kalbfleisch & Prentice 1980); None where S is 0.
     """
     from scipy import stats
 
     survival, variance, wide = 1.0, 0.0, float(stats.norm.ppf((1 + LEVEL) / 2))
-    found = []
-    for span in spans:
-        exposed, rest = span.exposed, span.exposed - span.events
-        survival *= rest / exposed
-        variance += span.events / (exposed * rest) if rest else 0.0
-        low, high = _interval(survival, variance, wide)
-        row = {"from": grid.time(span.first), "time": grid.time(span.last), "at_risk": span.at_risk}
-        row |= {"events": span.events, "censored": span.censored, "survival": survival}
-        found.append({**row, "low": low, "high": high})
-    return found
+    at_risk = sum(events) + sum(censored)
+    for cell, (died, left) in enumerate(zip(events, censored, strict=True)):
+        if died:
+            rest = at_risk - died
+            survival *= rest / at_risk
+            variance += died / (at_risk * rest) if rest else 0.0
+            yield cell, Estimate(survival, *_interval(survival, variance, wide))
+        at_risk -= died + left
 
 
 def _interval(survival: float, variance: float, wide: float) -> tuple[float | None, float | None]:
@@ -106,21 +172,3 @@ def _interval(survival: float, variance: float, wide: float) -> tuple[float | No
         return None, None
     shift = wide * math.sqrt(variance) / math.log(survival)
     return survival ** math.exp(-shift), survival ** math.exp(shift)
-
-
-def median_of(curve: Sequence[dict[str, Any]]) -> dict[str, float | None]:
-    """Return the first time at which half or fewer survive, and its interval; None of what is not reached.
-
-    The interval has the times where the ends of the curve's interval are at a half (Brookmeyer & Crowley
-    1982). In joined times the median lies between `median_from` and `median`.
-    """
-    return {
-        "median_from": _reached(curve, "survival", "from"),
-        "median": _reached(curve, "survival", "time"),
-        "median_low": _reached(curve, "low", "from"),
-        "median_high": _reached(curve, "high", "time"),
-    }
-
-
-def _reached(curve: Sequence[dict[str, Any]], key: str, at: str) -> float | None:
-    return next((row[at] for row in curve if row[key] is not None and row[key] <= HALF), None)
