@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.tables.files import kind_of, parts_of, separated, spec_beside
-from data_prep.tables.guessing import Guess, classes_of, counted_classes, guessed, quoted, unlike_levels
+from data_prep.tables.guessing import (
+    Guess,
+    classes_of,
+    coded_apart,
+    counted_classes,
+    guessed,
+    quoted,
+    unlike_levels,
+)
 from data_prep.tables.label import TAKES
 from data_prep.tables.persons import grouped, kept_whole, not_in_common, of_persons
 from data_prep.tables.site_specs import (
@@ -102,6 +110,8 @@ class Drafted(NamedTuple):
         classes: How many rows each class of a label of categories has, in the order of the classes.
         own: The specs of tables that write numbers otherwise than most, by their tables.
         beside: The specs that lay beside tables of several sites, by the tables.
+        numbers: Whether the label of categories has numbers alone.
+        apart: Whether tables code two classes of it otherwise.
     """
 
     text: str
@@ -109,6 +119,8 @@ class Drafted(NamedTuple):
     classes: dict[str, int]
     own: dict[Path, str]
     beside: dict[Path, SiteSpec]
+    numbers: bool = False
+    apart: bool = False
 
 
 def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = None) -> Drafted:
@@ -132,14 +144,10 @@ def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = No
     features = _features(paths, learned, names)
     specs = _readings(paths, learned, names, beside)
     tallies, rows, notations = tallied(paths, specs)
-    if not rows:
-        raise InputError(f"{paths[0]}: has no rows")
-    if learned.names:
-        _check_first(paths[0], tallies)
-    apart, own = len(paths) > 1, [*beside.values()]
-    guesses = {
-        name: stated_guess(name, own) or guessed(name, tallies[name], stated=apart) for name in features
-    }
+    _check_first(paths[0], tallies, rows, bool(learned.names))
+    apart, own, guesses = len(paths) > 1, [*beside.values()], dict[str, Guess]()
+    for name in features:
+        guesses[name] = stated_guess(name, own) or guessed(name, tallies[name], stated=apart)
     of_label = _of_label(learned, tallies, own, apart)
     group = learned.group or of_persons(guesses)
     unread = {path: spec for path, spec in zip(paths, specs, strict=True) if path not in beside}
@@ -150,12 +158,16 @@ def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = No
     texts = {way: "\n".join([*lines, *way.written(), *columns]) for way in {*plain.values(), notation}}
     others = {path: way for path, way in plain.items() if way != notation}
     told = [*_told([*guesses.values()], of_label), *_events(learned, tallies), *lacking]
-    told += [*not_in_common(paths, specs, beside, group), *not_stated(features, own, tallies)]
-    told += [*unlike_levels(guesses, learned.columns[:1], tallies, paths), *kept_whole(guesses, group)]
-    told += [*_marked(tallies), *read_by(beside)]
+    told += not_in_common(paths, specs, beside, group) + not_stated(features, own, tallies)
+    label, classes = tallies[learned.columns[0]], stated_classes(own)
+    codes = [coded_apart(learned.columns[0], label, paths)] if of_label and not classes else [""]
+    told += [*filter(None, codes), *unlike_levels(guesses, learned.columns[any(codes) : 1], tallies, paths)]
+    told += [*kept_whole(guesses, group), *_marked(tallies), *read_by(beside)]
     told += _apart(others) if others else _written(tallies, notation) if not beside else []
-    counts = counted_classes(tallies[learned.columns[0]], stated_classes(own)) if of_label else {}
-    return Drafted(texts[notation], told, counts, {path: texts[way] for path, way in others.items()}, beside)
+    counts = counted_classes(label, classes) if of_label else {}
+    by_table = {path: texts[way] for path, way in others.items()}
+    seen = {"numbers": not (label.odd or label.code), "apart": any(codes)}
+    return Drafted(texts[notation], told, counts, by_table, beside, **seen)
 
 
 def _general(
@@ -249,9 +261,12 @@ def _told(features: list[Guess], of_label: list[Guess]) -> list[str]:
     return [*told, *([line] if none else [])]
 
 
-def _check_first(path: Path, tallies: Mapping[str, Tally]) -> None:
-    """Refuse names for a table whose first line is no row, but has a text where all others have numbers."""
-    for name, tally in tallies.items():
+def _check_first(path: Path, tallies: Mapping[str, Tally], rows: int, named: bool) -> None:
+    """Refuse a table without rows, and names for one whose first line has a text where all others have
+    numbers."""
+    if not rows:
+        raise InputError(f"{path}: has no rows")
+    for name, tally in tallies.items() if named else ():
         alone = tally.odd == 1 and tally.known > FEWEST_ROWS and tally.first == tally.first_odd
         if alone:
             what = f"{name} is {tally.first}, and a number in every other row"

@@ -155,6 +155,23 @@ def counted_classes(tally: Tally, stated: Sequence[Sequence[str]] = ()) -> dict[
     return {first: sum(tally.texts[text] for text in found[first]) for first in ordered(set(found))}
 
 
+def coded_apart(name: str, tally: Tally, tables: Sequence[Path]) -> str:
+    """Return what to say of a label of which each table has two classes at most, and all have more."""
+    each = tally.texts_of_tables if len(tally.texts) <= MOST_TEXTS else []
+    first = {text: one for one, spellings in _by_spelling(tally).items() for text in spellings}
+    codes = [tuple(ordered({first[text] for text in own})) for own in each]
+    if not codes or max(map(len, codes)) > 2 or len({*first.values()}) < 3:
+        return ""
+    tables_of: dict[tuple[str, ...], list[str]] = {}
+    for code, table in zip(codes, tables, strict=True):
+        tables_of.setdefault(code, []).append(visible(table.name))
+    there = (f"{', '.join(map(visible, code))} in {', '.join(of)}" for code, of in tables_of.items())
+    paired = {len(code) for code in tables_of} == {2} and 2 * len(tables_of) == len({*first.values()})
+    classes = f"write classes = {listed(zip(*tables_of, strict=True))} in the spec, if that is what they mean"
+    mend = classes if paired else "code it alike in all tables"
+    return f"label: {name} is {'; '.join(there)}; {mend}"
+
+
 def _by_spelling(tally: Tally) -> dict[str, tuple[str, ...]]:
     """Return all spellings of each value, the more frequent first, by the first."""
     often = sorted(tally.texts, key=lambda text: (-tally.texts[text], text))

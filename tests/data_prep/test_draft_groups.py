@@ -133,7 +133,7 @@ def test_spellings_that_one_site_alone_has_are_told(tmp_path, capsys):
     assert command("draft", *tables, "--label", "ill", "--out", tmp_path / "all.toml") == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "spellings: sex has 1, 2 in south.csv, and F, M in the others; write together what means" in told
-    assert "spellings: ill has no, yes in south.csv, and 0, 1 in the others; " in told
+    assert "label: ill is 0, 1 in north.csv, east.csv; no, yes in south.csv; write classes = " in told
     assert "spellings: age" not in told
     (tmp_path / "south.csv").write_text("age,sex,ill\n" + "1.5,W,1\n2.5,m,0\n" * 30)
     assert command("draft", *tables, "--label", "ill", "--out", tmp_path / "other.toml") == 0

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mpifl.cli.job_tools import MASKS, PARENT, RESIZED, Answers, SiteData
-from mpifl.common import InputError
+from mpifl.common import InputError, visible
+
+if TYPE_CHECKING:
+    from data_prep.tables import Drafted
 
 IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 LINES = ".jsonl"
 TEXTS = (".txt", LINES)
 SPLITS = ("train", "test")
 USUAL_SILOS = 4
-FITTED = "newton: all rows are fitted, by --test 0; errors are too small where a person has several rows"
+FITTED = "all rows are fitted, by --test 0; errors are too small where a person has several rows"
 VALIDATED = 40
 """Images of a silo from which on a job has validation rows."""
 
@@ -79,6 +84,9 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
         InputError: a table cannot be read, or lacks a column that is named; there are no masks; a line of a
             `.jsonl` file has no text.
     """
+    if answers.algorithm == "cox" and answers.kind != "survival":
+        what = "takes a time and an event; say --kind survival --label TIME,EVENT"
+        raise InputError(f"--algorithm cox: {what}")
     if answers.template.of_table:
         return _of_tables(answers, encoding)
     source = answers.template.source
@@ -144,6 +152,8 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
     drafted = draft(
         paths, Learned(kind, columns, silo, encoding=encoding, by_own=True, in_units=answers.fits_all)
     )
+    if answers.fits_all and kind == "categorical" and not drafted.apart and len(drafted.classes) != 2:
+        return _of_numbers(answers, drafted, encoding)
     told = [*drafted.told, *units_of_tables(paths, drafted)]
     if len(paths) == 1 and (only := drafted.beside.get(paths[0])):
         answers = replace(answers, own_spec=str(only.path))
@@ -151,11 +161,11 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
     if kind == "numeric":
         moments = tuple(label_moments(paths, name, encoding, drafted.beside) for name in columns)
         answers = replace(answers, moments=moments)
-    answers = replace(answers, classes=drafted.classes)
-    if answers.is_binary:
+    answers = replace(answers, classes=drafted.classes, apart=drafted.apart)
+    if len(answers.classes) == 2 and answers.is_binary:
         told.append(_binary(answers))
     if answers.fits_all:
-        told.append(FITTED)
+        told.append(f"{answers.algorithm}: {FITTED}")
     specs = {} if answers.own_spec else {answers.columns: drafted.text}
     specs |= {str(spec_beside(path)): text for path, text in drafted.own.items()}
     sites = []
@@ -164,6 +174,25 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
         own = str(beside) if path in {**drafted.own, **drafted.beside} else answers.columns
         sites.append(SiteData(str(path), kind_of(path), beside.stem, own))
     return NewData(answers, kind_of(paths[0]), specs, told, sites)
+
+
+def _of_numbers(answers: Answers, drafted: Drafted, encoding: str) -> NewData:
+    """Look through tables whose outcome is fitted, and has other than two classes: it is to be of numbers.
+
+    Raises:
+        InputError: it is none.
+    """
+    if answers.kind == "table" and drafted.numbers and len(drafted.classes) > 2:
+        found = _of_tables(replace(answers, kind="regression"), encoding)
+        said = f"label: {answers.label} is a number of each row; [task] regression; for counts say 'counts'"
+        return replace(found, told=[said, *found.told])
+    shown = ", ".join(itertools.islice(drafted.classes, 6)) + ", ..." * (len(drafted.classes) > 6)
+    what = (
+        f"has {len(drafted.classes)} classes in text, {visible(shown)}; newton takes two classes, or numbers"
+    )
+    raise InputError(
+        f"--label {answers.label}: {what}; name another column, or have two classes in the table"
+    )
 
 
 def _binary(answers: Answers) -> str:

@@ -129,7 +129,6 @@ TEMPLATES: dict[str, Template] = {
 }
 """The templates by the names that `mpifl new` takes."""
 
-
 ROUNDS, NEWTON_ROUNDS = 30, 10
 RARE = 0.2
 """The share of the rows below which a class is rare."""
@@ -149,6 +148,7 @@ class Answers:
         rounds: The number of rounds; None for the usual one.
         moments: Mean and deviation of each label column of values, if known.
         classes: The rows of each class of a label of categories, in the order of the classes, if known.
+        apart: Whether tables code two classes otherwise, so that there are more until these are joined.
         parted: Whether the data has a folder or a file for each silo.
         group: What says which images stay together, as the source `images` takes it.
         validated: Whether silos have images enough for a validation split that ends the training.
@@ -165,6 +165,7 @@ class Answers:
     rounds: int | None = None
     moments: tuple[tuple[float, float], ...] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
+    apart: bool = False
     parted: bool = False
     group: str = ""
     validated: bool = False
@@ -216,16 +217,16 @@ class Answers:
     @property
     def is_binary(self) -> bool:
         """Whether one of two classes is learned."""
-        return self.kind == "table" and len(self.classes) == 2
+        return self.kind == "table" and (len(self.classes) == 2 or self.apart)
 
     @property
     def of_rare(self) -> str:
         """What may be done where one of the two classes is rare; else nothing.
 
-        The job has no weights by itself: the main metric does not need them, and they end that a probability
-        is a risk.
+        The job has no weights by itself: the main metric needs none, and probabilities would be no risks.
         """
-        if not self.is_binary or min(self.classes.values()) >= RARE * sum(self.classes.values()):
+        rows = [*self.classes.values()]
+        if not self.is_binary or len(rows) > 2 or min(rows) >= RARE * sum(rows):
             return ""
         what = 'a class is rare: weights = "balanced" in [task] finds more of them at a probability of 1/2'
         return f"{what}, but probabilities are then no risks"
@@ -251,8 +252,7 @@ class Answers:
         order = ("model", "task", "algorithm", "split", "local", "evaluate", "checkpoint")
         whole: dict[str, Table] = {**template.job, **tables}
         if self.fits_all:  # has no training by steps, and one coefficient a column
-            task = "binary" if self.is_binary else "regression"
-            task = "survival" if self.kind == "survival" else task
+            task = self.kind if self.kind == "survival" else ("binary" if self.is_binary else "regression")
             whole = {**tables, "model": {"name": "logreg"}, "task": {"name": task}}
         return {**head, **{table: dict(whole[table]) for table in order if table in whole}}
 

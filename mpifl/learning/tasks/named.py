@@ -47,6 +47,8 @@ class PackageTask(Task):
     """The targets that it takes, in the words of an error message."""
     usual: ClassVar[tuple[str, ...]]
     """The metrics if a job names none."""
+    of_numbers: ClassVar[str] = ""
+    """What does where an example's target is a class, and should be a number."""
     one_hot: ClassVar[bool] = False
     """Whether users may have stored its targets as one-hot rows by mistake."""
     weights_divide: ClassVar[bool] = True
@@ -72,7 +74,8 @@ class PackageTask(Task):
         if not self.fits(facts) or (facts.ragged and facts.classes is None):
             what = f"takes {self.takes}; the shards have {facts.told}"
             one_hot = facts.told_of_one_hot if self.one_hot else ""
-            raise InputError(f"[task] name = '{self.kind}': {what}, for which use '{facts.usual}'{one_hot}")
+            hint = one_hot or (self.of_numbers if facts.classes and not facts.shape else "")
+            raise InputError(f"[task] name = '{self.kind}': {what}, for which use '{facts.usual}'{hint}")
         self._check_weights(facts)
         if facts.ragged and (own := getattr(self, "ignore", None)) not in (None, facts.ignore):
             raise InputError(f"[task] ignore = {own}: batches are padded with {facts.ignore}; leave it out")

@@ -22,6 +22,7 @@ OWN_UNITS = ("mean", "deviation")
 """The keys that let a model learn in other units than the targets'."""
 MOST_COUNT = 2**24
 """Above it, a float32 has no place for each whole number."""
+NUMBERS = '; to learn numbers, give the label kind = "numeric" in its spec, of arrays say targets=values'
 Many = Annotated[list[float], Field(min_length=1)]
 ManyPositive = Annotated[list[PositiveFloat], Field(min_length=1)]
 
@@ -37,6 +38,7 @@ class Regression(PackageTask):
     losses: ClassVar[dict[str, Any]] = {"mse": mse, "mae": mae, "huber": huber}
     catalogue = VALUES
     takes = "values"
+    of_numbers = NUMBERS
     usual = ("mae", "rmse", "r2")
 
     delta: PositiveFloat | None = None
@@ -106,7 +108,7 @@ class Regression(PackageTask):
 
     def fits(self, facts: TaskFacts) -> bool:
         """Return whether a federation's targets fit the task."""
-        return facts.classes is None or not facts.shape
+        return facts.classes is None
 
 
 class Counts(PackageTask):
@@ -120,6 +122,7 @@ class Counts(PackageTask):
     losses: ClassVar[dict[str, Any]] = {"poisson": poisson}
     catalogue = VALUES
     takes = "values, which are counts"
+    of_numbers = NUMBERS
     usual = ("mae", "rmse", "r2")
 
     @property

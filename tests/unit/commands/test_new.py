@@ -242,6 +242,76 @@ def test_a_regression_is_fitted_to_all_rows_in_the_units_of_columns() -> None:
     assert "deviation" not in json.dumps(spec["source"])
 
 
+def test_an_outcome_of_numbers_is_fitted_as_numbers_and_one_of_texts_is_refused() -> None:
+    rows = [f"{20 + n % 50},{n % 4},{'abc'[n % 3]}" for n in range(60)]
+    Path("visits.csv").write_text("\n".join(["age,visits,ward", *rows]) + "\n")
+    words = ["job", "--kind", "table", "--data", "visits.csv", "--silos", "2", "--algorithm", "newton"]
+    printed = new(*words, "--label", "visits")
+    assert read_toml(Path("job.toml"))["task"] == {"name": "regression"}
+    prepare(printed[0])
+    assert json.loads(Path("shards/job/federation.json").read_text())["classes"] is None
+    validate_job(read_job(Path("job.toml"), ()), "job.toml", wings_of)
+    before = sorted(Path.cwd().iterdir())
+    said = r"--label ward: has 3 classes in text, a, b, c; newton takes two classes, or numbers"
+    with pytest.raises(InputError, match=said):
+        new(*words, "--label", "ward", "--force")
+    with pytest.raises(InputError, match=r"--algorithm cox: takes a time and an event; .*--kind survival"):
+        new(*words[:-1], "cox", "--label", "ward", "--force")
+    assert sorted(Path.cwd().iterdir()) == before
+
+
+def test_a_regression_refuses_classes_as_numbers() -> None:
+    Path("ward.toml").write_text('label = "ward"\nstandardise = "none"\n[features]\nage = "numeric"\n')
+    rows = [f"{20 + n % 50},{'abc'[n % 3]}" for n in range(60)]
+    Path("own.csv").write_text("\n".join(["age,ward", *rows]) + "\n")
+    words = "--data own.csv --spec ward.toml --out shards/w --scheme iid --silos 2 --test 0"
+    prepare(f"data-prep partition csv {words}")
+    tables = '[model]\nname = "logreg"\n[algorithm]\nname = "newton"\n'
+    job = f'name = "w"\nshards = "shards/w"\nrounds = 2\n{tables}'
+    for task in ("regression", "counts"):
+        Path("w.toml").write_text(f'{job}[task]\nname = "{task}"\n')
+        for command in ("check", "train"):
+            done = CliRunner().invoke(app, [command, "w.toml", "--out", f"runs/{command}"])
+            said = str(done.exception)
+            assert said.startswith(f"w.toml: [task] name = '{task}': takes values")
+            assert "the shards have class numbers, of 3 classes" in said
+            assert 'give the label kind = "numeric" in its spec' in said
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (("no", "yes"), 'write classes = [["0", "no"], ["1", "yes"]] in the spec'),
+        (("1", "2"), "code it alike in all tables"),
+    ],
+)
+def test_sites_that_code_an_outcome_otherwise_are_named_with_what_mends_it(
+    other: tuple[str, str], said: str
+) -> None:
+    for site, codes in (("linz", ("0", "1")), ("graz", other), ("bern", other)):
+        rows = [f"{20 + n % 50},{codes[n % 3 == 1]}" for n in range(60)]
+        Path(f"{site}.csv").write_text("\n".join(["age,died", *rows]) + "\n")
+    tables = [word for site in ("linz", "graz", "bern") for word in ("--data", f"{site}.csv")]
+    words = ["new", "codes", "--kind", "table", *tables, "--label", "died", "--algorithm", "newton"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    (line,) = (line for line in done.stdout.splitlines() if "died" in line and "in linz.csv" in line)
+    assert line.startswith(f"label: died is 0, 1 in linz.csv; {', '.join(other)} in graz.csv, bern.csv")
+    assert said in line
+    assert read_toml(Path("codes.toml"))["task"] == {"name": "binary"}
+    cut = next(one.strip() for one in done.stdout.splitlines() if "data-prep sites" in one)
+    prepare(cut)
+    with pytest.raises(InputError, match="takes class numbers 0 and 1; the shards have class numbers"):
+        validate_job(read_job(Path("codes.toml"), ()), "codes.toml", wings_of)
+    if other == ("no", "yes"):
+        text = Path("codes-columns.toml").read_text().splitlines()
+        mended = ['classes = [["0", "no"], ["1", "yes"]]' if "classes =" in one else one for one in text]
+        Path("codes-columns.toml").write_text("\n".join(mended))
+        shutil.rmtree("shards")
+        prepare(cut)
+        validate_job(read_job(Path("codes.toml"), ()), "codes.toml", wings_of)
+
+
 def test_a_rare_outcome_is_judged_by_the_roc_curve_and_its_probabilities_are_risks() -> None:
     clinics()
     done = CliRunner().invoke(app, ["new", "rare", "--data", "clinics", "--label", "died"])

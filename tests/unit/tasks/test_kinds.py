@@ -117,6 +117,7 @@ WRONG = [
     ("multilabel", federation(None, (3,), "float32"), "float32 values of shape [3]", "regression"),
     ("multilabel", federation(None, (), "bool"), "bool values of shape []", "binary"),
     ("regression", federation(3, (5, 5)), "class numbers of shape [5, 5], of 3 classes", "segmentation"),
+    ("regression", federation(3), "class numbers, of 3 classes", "classification"),
     ("counts", federation(3), "class numbers, of 3 classes", "classification"),
     ("segmentation", federation(3, ()), "class numbers of shape [], of 3 classes", "classification"),
     ("language", federation(None, (3,), "float32"), "float32 values of shape [3]", "regression"),
@@ -132,7 +133,8 @@ def test_a_federation_that_does_not_fit_is_refused_with_what_would_do(kind, spec
             refuse(spec)
         said = f"takes {TASKS[kind].takes}; the shards have {found}, for which use '{instead}'"
         told, _, one_hot = str(refused.value).partition("; if the rows are one-hot, ")
-        assert told == f"[task] name = '{kind}': {said}"
+        hint = TASKS[kind].of_numbers if spec.classes and found.startswith("class numbers,") else ""
+        assert told == f"[task] name = '{kind}': {said}{hint}"
         assert bool(one_hot) == (kind == "classification" and spec.targets.shape == (3,))
 
 
