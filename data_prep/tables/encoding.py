@@ -131,7 +131,12 @@ class Encoder:
             for name in moments:
                 afar.look(name, numbers(piece, name, numeric[name]))
             filled.look(piece)
-        return [*([far] if (far := afar.told(where, force=force)) else []), *filled.told()]
+        unknown = some([name for name in numeric if name not in moments])
+        said = (
+            f"the unit of {unknown} was not looked at: the training kept units, so the run has no mean of it"
+        )
+        far = [afar.told(where, force=force), f"{said}; see that they are the same" if unknown else None]
+        return [*filter(None, far), *filled.told()]
 
     @property
     def record(self) -> dict[str, Any] | None:

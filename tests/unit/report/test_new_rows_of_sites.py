@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from unit.report.test_patients import asked, probabilities, read, trained
 
+from data_prep.tables import UnlabelledTable
+
 __all__ = ["trained"]
 
 
@@ -61,6 +63,19 @@ def test_columns_far_from_the_training_are_told_with_figures(trained, which):
     assert wanted in line
     assert "bmi" not in line
     assert "--spec" in line
+
+
+def test_columns_that_kept_their_units_are_named_as_not_compared(tmp_path):
+    """Of them the run has no mean and no deviation: another unit would pass without a word."""
+    rows = [{"age": 50 * 12, "bmi": 20 + n, "ward": "a"} for n in range(9)]
+    written(tmp_path / "new.csv", rows, ["age", "bmi", "ward"])
+    columns = {"age": {"kind": "numeric"}, "bmi": {"kind": "numeric", "mean": 24.0, "deviation": 3.0}}
+    features = {**columns, "ward": {"kind": "categorical", "levels": ["a"]}}
+    stated = {"label": "ill", "standardise": "none", "features": features}
+    told = [*UnlabelledTable("csv", tmp_path / "new.csv", stated).told()]
+    (line,) = (line for line in told if "age" in line)
+    assert line.startswith(f"warning: {tmp_path / 'new.csv'}: the unit of age was not looked at")
+    assert "bmi" not in line
 
 
 SITE = """label = "ill"
