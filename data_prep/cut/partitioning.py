@@ -87,6 +87,8 @@ def partition(
         check_free(out)
     dataset = cut.prepared(keeping(read(data, seed), keep), chosen)
     check_groups(dataset)
+    if dataset.lacks:
+        raise InputError(f"{dataset.where}: {dataset.lacks}; at least one row needs it")
     private, public = shares.set_public_aside(dataset, seed, natural=_natural(cut.by(chosen), dataset, read))
     kept = dataset.pick(private) if len(public) else dataset
     parts = cut_whole(cut, kept, silos, numpy_stream(seed, "partition"), chosen)

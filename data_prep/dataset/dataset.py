@@ -66,6 +66,7 @@ class Dataset:
         scaling: What standardises `x`, if something is to, when it has been fitted.
         by_own: Columns whose numbers depend on what else these rows hold, and what the spec could say of
             each instead.
+        lacks: Why nothing can be learned of these rows alone; "" where something can.
     """
 
     where: str
@@ -94,6 +95,7 @@ class Dataset:
     encoding: dict[str, Any] | None = None
     scaling: Scaling | None = None
     by_own: Mapping[str, str] = field(default_factory=dict)
+    lacks: str = ""
 
     @property
     def told(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ by a description that the sites agree on and nobody's data."""
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,7 +104,7 @@ def _noted(data: Dataset, site: Site, shard: NewShard) -> Dataset:
 
 
 def _unscaled(data: Dataset) -> Dataset:
-    """Refuse statistics of one site's rows: no two sites would be standardised alike."""
+    """Refuse statistics of one site's rows: no two sites would be standardised alike. Say what rows lack."""
     if data.scaling is not None:
         what = f"{data.where}: standardised by its own rows, so that sites differ"
         raise InputError(f"{what}; tables share statistics (data-prep statistics), standardise arrays before")
@@ -111,6 +112,9 @@ def _unscaled(data: Dataset) -> Dataset:
         name, say = next(iter(data.by_own.items()))
         what = f"{data.where}: column {name} would become numbers by this site's rows, and sites differ"
         raise InputError(f"{what}; say in the spec {say}")
+    if data.lacks:
+        what = "newton, cox and kaplanmeier take such a silo, and a training by steps does not"
+        print(f"warning: {data.where}: {data.lacks}; {what}", file=sys.stderr)
     return data
 
 

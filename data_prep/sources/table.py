@@ -122,6 +122,8 @@ def table_dataset(
     groups, silos, changes, of_test = Keys(), Keys(), Changes(spec), Changes(spec)
     read = _read(encoder, path, silos, groups, changes)
     tested = _read(encoder, _noted(test, files), Keys(), groups, of_test) if test else None
+    if tested:
+        spec.label.check_whole(str(test), tested.y)
     numbers, names = silos.numbered() if spec.silo else (None, None)
     x = scaling.training(read.x) if scaling else read.x
     test_set = tested and (StandardisedRows(tested.x, scaling) if scaling else tested.x, tested.y)
@@ -147,6 +149,7 @@ def table_dataset(
         encoding=None if scaling else encoder.record,
         scaling=scaling,
         by_own=learned_of_rows(spec),
+        lacks=spec.label.lacks(read.y),
     )
 
 
@@ -181,7 +184,6 @@ def _read(encoder: Encoder, path: Path, silos: Keys, groups: Keys, changes: Chan
             f"{path}: has no rows without a missing value; look at 'missing' in the table's spec"
         )
     y, order, held, row = map(np.concatenate, zip(*several, strict=True))
-    encoder.spec.label.check_whole(str(path), y)
     return _Rows(rows, y, order, held, Provenance(row, joined_ids(ids) if ids else None))
 
 

@@ -115,11 +115,16 @@ class Label(BaseModel):
         assert self.targets is not None
         return (y[:, 0] if self.column else y).astype(self.targets.dtype)
 
+    def lacks(self, y: np.ndarray) -> str:
+        """Say why nothing can be learned from the targets of these rows alone: times without any event."""
+        if self.kind != "survival" or y[:, 1].any():
+            return ""
+        marked = self.event.value if isinstance(self.event, EventMark) else "1"
+        return f"no row has '{marked}' in {self.read[1]}, so no event was seen"
+
     def check_whole(self, where: str, y: np.ndarray) -> None:
-        """Refuse the targets of a whole table that nothing can be learned from: times without any event."""
-        if self.kind == "survival" and not y[:, 1].any():
-            marked = self.event.value if isinstance(self.event, EventMark) else "1"
-            what = f"no row has '{marked}' in {self.read[1]}, so no event was seen"
+        """Refuse the targets of a whole table that nothing can be learned from."""
+        if what := self.lacks(y):
             raise InputError(f"{where}: {what}; at least one row needs it")
 
     def _marks(self, piece: Piece, name: str) -> np.ndarray:

@@ -98,6 +98,36 @@ def test_a_site_alone_makes_the_same_shard_or_none(
         assert Path("joined", shard).read_bytes() == Path("single", shard).read_bytes()
 
 
+def test_a_site_without_an_event_is_a_silo_and_is_told(
+    clinics: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Curves and Cox's model take it, and so does a regression of a site with one class."""
+    for name, mark in CLINICS.items():
+        rows = [f"{30 + n % 20}{mark}{n + 1}{mark}{int(n % 3 == 0 and name != 'south')}" for n in range(40)]
+        (clinics / f"{name}.csv").write_text("\n".join([mark.join(["age", "days", "died"]), *rows]) + "\n")
+    label = '{ kind = "survival", time = "days", event = "died" }'
+    Path("died.toml").write_text(f'standardise = "none"\nlabel = {label}\n[features]\nage = "numeric"\n')
+    said = run("sites", clinics, "--spec", "died.toml", "--test", 0, "--out", "joined") + "".join(
+        capfd.readouterr()
+    )
+    assert "south: 40 train" in said
+    what = "clinics/south.csv: no row has '1' in died, so no event was seen; newton, cox and kaplanmeier take"
+    assert said.count(what) == 1
+    run("check", "joined")
+    words = [
+        "--spec",
+        "joined/agreed/agreed.json",
+        "--option",
+        "spec=died.toml",
+        "--silo",
+        2,
+        "--test",
+        0,
+    ]
+    run("import", "csv", "--data", clinics / "south.csv", *words, "--name", "south", "--out", "single")
+    assert Path("single/silo_0002.h5").read_bytes() == Path("joined/silo_0002.h5").read_bytes()
+
+
 def test_what_a_spec_leaves_to_the_table_is_of_all_sites(clinics: Path) -> None:
     for name in CLINICS:  # each clinic has a ward that no other has, and one of them no smoker at all
         lines = (clinics / f"{name}.csv").read_text().splitlines()
