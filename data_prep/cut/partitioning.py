@@ -59,6 +59,13 @@ class WriteOptions:
             raise InputError(f"--jobs: {self.jobs} given; it must be 1 or more")
 
 
+def _learnable(data: Dataset) -> Dataset:
+    """Refuse data that nothing can be learned of."""
+    if data.lacks:
+        raise InputError(f"{data.where}: {data.lacks}; at least one row needs it")
+    return data
+
+
 def partition(
     source: str,
     data: Path | None,
@@ -85,10 +92,8 @@ def partition(
     chosen, filters = resolve(scheme, cut, options), filters_of(manner.compression)
     if not (before := _finished(out) if manner.resume else None):
         check_free(out)
-    dataset = cut.prepared(keeping(read(data, seed), keep), chosen)
+    dataset = cut.prepared(_learnable(keeping(read(data, seed), keep)), chosen)
     check_groups(dataset)
-    if dataset.lacks:
-        raise InputError(f"{dataset.where}: {dataset.lacks}; at least one row needs it")
     private, public = shares.set_public_aside(dataset, seed, natural=_natural(cut.by(chosen), dataset, read))
     kept = dataset.pick(private) if len(public) else dataset
     parts = cut_whole(cut, kept, silos, numpy_stream(seed, "partition"), chosen)
