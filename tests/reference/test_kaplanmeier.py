@@ -19,7 +19,7 @@ from mpifl.data import Targets
 from mpifl.data.shards import read_federation
 from mpifl.data.shards.shards import Features, FederationSpec
 from mpifl.learning.tasks.survival import Survival
-from mpifl.report.terminal import show_survival
+from mpifl.report.terminal import show_coefficients, show_stats, show_survival
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.analysis.site_terms import check_terms
@@ -266,6 +266,8 @@ def test_what_is_not_told_is_one_line(
     with pytest.raises(Exception) as refused:
         curves_of(base / "four", tmp_path / "run", tables, **{"least": 10, **keys})
     assert line in str(refused.value)
+    if "by" in keys:
+        assert not (tmp_path / "run").exists()
     (tmp_path / "site" / "stats.toml").write_text("leest = 10\n")
     with pytest.raises(
         Exception, match=r"stats.toml: has no key 'leest'; did you mean 'least'\? it takes least"
@@ -323,3 +325,6 @@ def test_a_run_without_curves_says_so(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"round": 1}\n')
     with pytest.raises(InputError, match="has no survival curves"):
         show_survival(tmp_path)
+    for show in (show_survival, show_stats, show_coefficients):
+        with pytest.raises(InputError, match=r"nosuch: is not a folder; name the folder of a run"):
+            show(tmp_path / "nosuch")

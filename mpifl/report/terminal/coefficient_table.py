@@ -14,6 +14,7 @@ from rich.table import Table
 from mpifl.common import InputError, write_named
 from mpifl.report.pictures import fit_heads, fit_of, fit_rows, said_of_fit, unsettled
 from mpifl.report.runs import fit_doubt, read_run, trained_on, units
+from mpifl.report.terminal.stats_table import told_last
 from mpifl.run.folder import read_environment, read_metrics
 
 COLUMNS = (
@@ -33,6 +34,7 @@ def show_coefficients(run: Path, to: Path | None = None, latex: Path | None = No
     Raises:
         InputError: the run has none, they have not settled, or a file cannot be written.
     """
+    told_last(run, "coefficients")
     if not (fit := fit_of(read_metrics(run))):
         raise InputError(f"{run}: has no coefficients; a run of [algorithm] name = 'newton' or 'cox' has")
     rows = fit_rows(fit)

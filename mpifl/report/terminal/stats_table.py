@@ -31,14 +31,24 @@ APART = ["SMD", "between silos"]
 Told = Mapping[str, Any]
 
 
+def told_last(run: Path, key: str) -> Any:
+    """Return what the last round of a run that has it tells under a key; None without such a round.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+    if not run.is_dir():
+        raise InputError(f"{run}: is not a folder; name the folder of a run")
+    return next((one[key] for one in reversed(read_metrics(run)) if key in one), None)
+
+
 def show_stats(run: Path) -> None:
     """Print the table of a run, and write it into the run folder as HTML, CSV and LaTeX.
 
     Raises:
         InputError: the run has no such table, or a file cannot be written.
     """
-    told = next((one["table"] for one in reversed(read_metrics(run)) if "table" in one), None)
-    if told is None:
+    if (told := told_last(run, "table")) is None:
         what = "has no table of who is in the data; name a run of it, or make one of shards with --out RUN"
         raise InputError(f"{run}: {what}")
     heads, rows, said = heads_of(told), [*rows_of(told)], said_of(told)

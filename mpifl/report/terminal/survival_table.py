@@ -21,9 +21,9 @@ from mpifl.report.terminal.stats_table import (
     heads_of,
     rows_of as rows_of_stats,
     said_of as said_of_stats,
+    told_last,
     write_table,
 )
-from mpifl.run.folder import read_metrics
 
 FILE = "survival"
 COLUMNS = ("group", "from", "time", "at_risk", "events", "censored", "survival", "low", "high")
@@ -42,8 +42,7 @@ def show_survival(run: Path) -> None:
     Raises:
         InputError: the run has none, or a file cannot be written.
     """
-    told = next((one["survival"] for one in reversed(read_metrics(run)) if "survival" in one), None)
-    if told is None:
+    if (told := told_last(run, "survival")) is None:
         raise InputError(f"{run}: has no survival curves; name a run of them, or shards with --out RUN")
     rows, said = [*rows_of(told)], said_of(told)
     console, shown = wide_console(), Table(box=box.SIMPLE_HEAD)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import InputError
-from mpifl.data.shards import AnySpec
+from mpifl.data.shards import AnySpec, FederationSpec
 from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.report.runs import fit_doubt
 from mpifl.training import Wing
 from mpifl.wings.analysis.regression import SETTLED, NewtonFit
 from mpifl.wings.analysis.site_terms import check_terms
-from mpifl.wings.analysis.survival import Cox
+from mpifl.wings.analysis.survival import Cox, KaplanMeier
 from mpifl.wings.analysis.whole_sums import ReleasedTable, WholeSums
 from mpifl.wire import Transport
 
@@ -53,6 +54,8 @@ class AnalysisWing(Wing):
         if isinstance(algorithm, ReleasedTable) and job.rounds != 1:
             what = f"{job.algorithm['name']} makes its table in one round; use rounds = 1"
             raise InputError(f"rounds = {job.rounds}: {what}")
+        if isinstance(algorithm, KaplanMeier) and isinstance(spec, FederationSpec):
+            algorithm.check_groups(Path(job.shards), spec)
         if getattr(algorithm, "by_silo", False) and job.security is not None:
             what = "[security] shows no figures of single silos; leave one of them out"
             raise InputError(f"[algorithm] by_silo = true: {what}")

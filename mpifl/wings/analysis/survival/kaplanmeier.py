@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from pydantic import PositiveFloat, PrivateAttr
 from torch import nn
 
 from mpifl.algorithms import Cohort, Server
 from mpifl.common import InputError
-from mpifl.data.shards import AnySpec, FederationSpec
+from mpifl.data.shards import AnySpec, FederationSpec, open_shard
 from mpifl.silo import Silo
 from mpifl.wings.analysis import OWN_SPLITS, ReleasedTable, exact_products as exact, in_room, kind_of
 from mpifl.wings.analysis.survival.log_rank import log_rank
@@ -68,6 +70,23 @@ class KaplanMeier(ReleasedTable):
         """
         if kind_of(self.task) != "survival":
             raise InputError(f"[algorithm] name = 'kaplanmeier': {self.needs}")
+
+    def check_groups(self, folder: Path, spec: FederationSpec) -> None:
+        """Check that the first rows of each shard that lies here belong to groups, before a run is made.
+
+        Raises:
+            InputError: a row does not. Others are looked at in the round.
+        """
+        for entry in spec.silos if self._groups.columns else ():
+            if not (folder / entry.file).exists():
+                continue
+            shard = open_shard(folder, entry, spec, checksum=False)
+            for split in filter(entry.examples.get, OWN_SPLITS):
+                x = torch.as_tensor(np.asarray(shard[split].arrays["x"][: exact.BLOCK]))
+                try:
+                    self._groups.of_rows(0, x, len(x))
+                except InputError as error:
+                    raise InputError(f"silo {entry.name}: {error}") from None
 
     def begin(self, server: Server) -> None:
         """Leave the model as it is, and make room for the table."""
