@@ -17,6 +17,7 @@ from mpifl.common import InputError, one_line, write_atomic
 from mpifl.report.observers import wide_console
 from mpifl.report.pages import page_of_stats
 from mpifl.report.runs import units
+from mpifl.report.terminal.noised_table import show_noised
 from mpifl.run.folder import read_metrics
 
 WITHHELD, FILE = "withheld", "tableone"
@@ -32,12 +33,15 @@ Told = Mapping[str, Any]
 
 
 def show_stats(run: Path) -> None:
-    """Print the table of a run, and write it into the run folder as HTML, CSV and LaTeX.
+    """Print the table of a run, and write it into the run folder as HTML, CSV and LaTeX; a noised one as CSV.
 
     Raises:
         InputError: the run has no such table, or a file cannot be written.
     """
-    told = next((one["table"] for one in reversed(read_metrics(run)) if "table" in one), None)
+    records = [*reversed(read_metrics(run))]
+    if noised := next((one for one in records if "noised" in one), None):
+        return show_noised(run, noised)
+    told = next((one["table"] for one in records if "table" in one), None)
     if told is None:
         what = "has no table of who is in the data; name a run of it, or make one of shards with --out RUN"
         raise InputError(f"{run}: {what}")
