@@ -552,7 +552,11 @@ _MASKED += _MASKED_SLOW if os.environ.get("MPIFL_SLOW") else []
 MASKED = [masked(nth, label, name, **tables) for nth, (label, name, tables) in enumerate(_MASKED)]
 """Sums under masks of every algorithm that they are for, of a part of the silos, and with silos that fail."""
 OPEN = {
-    f"open-{job['name'][7:]}": {**job, "security": {"masks": False}, "name": f"open-{job['name'][7:]}"}
+    f"open-{job['name'][7:]}": {
+        **job,
+        "security": {**job["security"], "masks": False},
+        "name": f"open-{job['name'][7:]}",
+    }
     for job in MASKED
 }
 """The same without masks; on several ranks only by MPIFL_SLOW=1."""

@@ -227,7 +227,7 @@ class Accounting:
 
     def figures(self, state: Mapping[str, Any], round: int) -> Record:
         """Return the largest epsilon and each silo's, the noise, and how many rounds the budgets allow."""
-        if self._job.privacy is None or (STEPS not in state and not self._job.secure):
+        if self._job.privacy is None or (STEPS not in state and self._job.security is None):
             return {}
         found: Record = {}
         if self._job.privacy.clip is not None:
@@ -240,7 +240,7 @@ class Accounting:
         return found | self._epsilons(taken, last=round == self._job.rounds or not left)
 
     def _taken(self, state: Mapping[str, Any], round: int) -> list[int]:
-        """Return the steps of each silo as it reports them; if masks hide them, the most possible."""
+        """Return the steps of each silo as it reports them; if `[security]` hides them, the most possible."""
         if STEPS not in state:
             return [plan.steps * round for plan in self._planned]
         return [int(count) for count in state[STEPS].tolist()]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mpifl.wings.dpsgd.dpsgd import DPSGD, SumsOnce
 from mpifl.wings.dpsgd.private_silo import PrivateSilo
-from mpifl.wings.privacy import BoundedSum, Draws, Steps, noise_of_sums
+from mpifl.wings.privacy import SUMS, BoundedSum, Draws, Steps, noise_of_sums
 from mpifl.wings.site import digest
 
 SPLITS = ("train", "valid", "test")
@@ -42,12 +42,15 @@ class PrivateRows(PrivateSilo):
                 are values.
 
         Raises:
-            InputError: the noise is added to the sum over silos, or the request has used rows before.
+            InputError: the noise is added to the sum over silos, rows were used before in the request, or
+                the bound of a sum is not known.
             BudgetSpent: the budget does not allow it.
         """
         guard = self._guard
         if guard.scale is not None or self._ways or not self.question:
             raise self._refusal("asks for sums of rows beside another use of them")
+        if not all(type(one) in SUMS for one in sums):
+            raise self._refusal("asks for sums whose bound is not known")
         self.question = digest([self.question, classes, *map(repr, sums)], {})
         noise = guard.noise[self.id]
         if guard.site.answered(self.question) is None:

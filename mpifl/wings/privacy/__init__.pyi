@@ -11,6 +11,7 @@ from .accountant import (
 )
 from .bounded_sums import (
     GRID as GRID,
+    SUMS as SUMS,
     BinCounts as BinCounts,
     BoundedSum as BoundedSum,
     LevelCounts as LevelCounts,

@@ -111,7 +111,8 @@ class PowerSum(BoundedSum):
         column = numbers[:, self.column, None]
         middle, half = (self.lower + self.upper) / 2, (self.upper - self.lower) / 2
         found = ((column.clamp(self.lower, self.upper) - middle) / half).clamp(-1.0, 1.0)
-        return (found**self.power * self.bound).round().masked_fill(column.isnan(), 0.0).long()
+        # also where bounds that are equal in the shards' unit give 0 / 0
+        return (found**self.power * self.bound).round().masked_fill(found.isnan(), 0.0).long()
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,10 @@ class BinCounts(BoundedSum):
         places = torch.searchsorted(torch.tensor(self.edges, dtype=torch.float64), column, right=True)
         found = torch.zeros(len(column), self.bins, dtype=torch.int64)
         return found.scatter_(1, places[:, None], column.isnan().logical_not().long()[:, None])
+
+
+SUMS = (RowCount, LevelCounts, PowerSum, BinCounts)
+"""All sums whose bound is known to hold."""
 
 
 def noise_of_sums(sums: Sequence[BoundedSum], noise: float, draws: Draws) -> Tensor:
