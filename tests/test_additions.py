@@ -15,7 +15,15 @@ import pytest
 import scenarios
 import torch
 import vertical
-from reference import test_cox, test_kaplanmeier, test_newton, test_oracles, test_tableone, test_vertical
+from reference import (
+    test_cox,
+    test_dptable,
+    test_kaplanmeier,
+    test_newton,
+    test_oracles,
+    test_tableone,
+    test_vertical,
+)
 from unit.aggregation.test_weights import centered_clipping, fltrust, gram, krum_scores, weiszfeld
 
 from mpifl.algorithms import ALGORITHMS
@@ -80,6 +88,7 @@ def test_each_algorithm_is_held_to_an_oracle() -> None:
             test_vertical.JOBS,
             test_newton.JOBS,
             test_tableone.JOBS,
+            test_dptable.JOBS,
             test_kaplanmeier.JOBS,
             test_cox.JOBS,
         )

@@ -71,7 +71,7 @@ class Algorithm(BaseModel, ABC):
     """Names of all vectors of its updates under silo-level privacy. Each is as long as w, and one norm bounds
     them together."""
     trainings: ClassVar[int] = 1
-    """How many times a silo trains in a round."""
+    """How many times a silo trains in a round; 0 if it tells sums of its rows in place of training."""
 
     local: LocalTraining = LocalTraining()
     server_optimizer: ServerOptimizer = ServerSGD()

@@ -37,6 +37,7 @@ _CLASSES = {
     "cox": "mpifl.wings.analysis.Cox",
     "kaplanmeier": "mpifl.wings.analysis.KaplanMeier",
     "tableone": "mpifl.wings.analysis.TableOne",
+    "dptable": "mpifl.wings.analysis.DPTable",
 }
 """The class of each algorithm. A class of a folder that is not here is no algorithm."""
 

@@ -168,15 +168,38 @@ def stats(
     masks: Annotated[bool, typer.Option("--masks", help="Add up under masks.")] = False,
     silos: Annotated[bool, typer.Option("--silos", help="Tell each silo's means, too.")] = False,
     extremes: Annotated[bool, typer.Option("--extremes", help="Tell minimum and maximum.")] = False,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Add noise: what the table may cost of a row's privacy.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="With --epsilon: delta of (epsilon, delta).")] = None,
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=LOWER:UPPER", help="With --epsilon: a column, clipped to these bounds."),
+    ] = None,
+    category: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="With --epsilon: count the levels of a category.")
+    ] = None,
+    bins: Annotated[
+        int | None,
+        typer.Option(min=0, help="With --epsilon: bins of histograms; 10 by default, 0 for none."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue what was stopped in RUN.")] = False,
     ranks: Ranks = None,
 ) -> None:
     """Tell who is in the data of all silos: counts, means, quartiles, on the ranks that --ranks or mpirun
-    starts."""
+    starts. With --epsilon counts, means and histograms have noise that hides each row."""
+    from mpifl.cli.job_tools import keys_of_noised, privacy_of
     from mpifl.report.terminal import show_stats
 
-    keys = {"least": least, "extremes": extremes, "by_silo": silos}
-    _made("tableone", show_stats, shards, out, keys, masks=masks, resume=resume, ranks=ranks)
+    keys, privacy = {"least": least, "extremes": extremes, "by_silo": silos}, {}
+    if epsilon is not None:
+        keys |= keys_of_noised(bounds or (), category or (), bins)
+        privacy = privacy_of(epsilon, delta)
+    elif bounds or category or bins is not None or delta is not None:
+        what = "not given; --bounds, --category, --bins and --delta are of a table with noise"
+        raise InputError(f"--epsilon: {what}, as --epsilon 1 --delta 1e-5")
+    named = "dptable" if privacy else "tableone"
+    _made(named, show_stats, shards, out, keys, privacy=privacy, masks=masks, resume=resume, ranks=ranks)
 
 
 def survival(
@@ -216,11 +239,12 @@ def _made(
     masks: bool,
     resume: bool,
     ranks: int | None,
+    privacy: Mapping[str, Any] | None = None,
 ) -> None:
     """Make a table of shards in a run folder, and show it; without a folder, show that of a run."""
-    keys = {key: value for key, value in keys.items() if value}
+    keys = {key: value for key, value in keys.items() if value or key == "bins"}
     if out is None:
-        if keys or masks or resume or ranks:
+        if keys or privacy or masks or resume or ranks:
             raise InputError("--out: not given; a table is made of shards with --out RUN, and shown of a run")
         return show(shards)
     from mpifl.wire.launching import launcher
@@ -233,8 +257,9 @@ def _made(
     transport = joined(ranks, survive=False)
     from mpifl.training import agree
 
-    job = agree(transport, lambda: {"job": json.dumps(job_of_table(algorithm, shards, masks, keys))})["job"]
-    end = trained(transport, json.loads(job), out, (), resume=resume)
+    tables = keys, {**(privacy or {})}
+    told = agree(transport, lambda: {"job": json.dumps(job_of_table(algorithm, shards, masks, *tables))})
+    end = trained(transport, json.loads(told["job"]), out, (), resume=resume)
     if transport.is_server:
         check_ended(end, "the same command with --resume")
         show(out)

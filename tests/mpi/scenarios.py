@@ -275,6 +275,8 @@ ALGORITHMS = [
 YES_OR_NO: Job = {"shards": "yes", "model": {"name": "logreg"}, "task": {"name": "binary"}}
 LIVED: Job = {"shards": "lived", "model": {"name": "logreg"}, "task": {"name": "survival"}}
 COUNTED: Job = {"shards": "counted", "model": {"name": "logreg"}, "task": {"name": "counts"}}
+COLUMNS: Job = {"bounds": {"x0": [-1, 2]}, "categories": ["outcome"]}
+NOISED = {"noise": 1.5, "delta": 1e-3}
 WEIGHTED = {"offset": "x2", "weights": "x3"}
 ALGORITHMS += [
     job("all-cox", **LIVED, algorithm={"name": "cox", "strata": "none"}, local={}),
@@ -282,6 +284,14 @@ ALGORITHMS += [
     job("all-newton", **YES_OR_NO, algorithm={"name": "newton", "ridge": 0.5}, local={}),
     job("all-newton-counts", **COUNTED, algorithm={"name": "newton", "by_silo": True, **WEIGHTED}, local={}),
     job("all-tableone", **YES_OR_NO, rounds=1, algorithm={"name": "tableone", "by_silo": True}, local={}),
+    job(
+        "all-dptable",
+        **YES_OR_NO,
+        rounds=1,
+        algorithm={"name": "dptable", **COLUMNS},
+        local={},
+        privacy=NOISED,
+    ),
 ]
 """One line an algorithm gets it the whole suite."""
 JOBS += ALGORITHMS
@@ -471,7 +481,7 @@ JOBS += vertical.JOBS
 """Silos have columns of the same rows; silo 1 has the labels."""
 
 
-BESIDE = ("clock", "server_optimizer", "evaluate", "aggregation", "compression")
+BESIDE = ("clock", "server_optimizer", "evaluate", "aggregation", "compression", "privacy")
 
 
 def masked(nth: int, label: str, name: str, **tables: Any) -> Job:
@@ -487,7 +497,7 @@ def masked(nth: int, label: str, name: str, **tables: Any) -> Job:
     given = more.pop("local", {})
     local = (
         {}
-        if name in ("newton", "cox", "kaplanmeier", "tableone")
+        if name in ("newton", "cox", "kaplanmeier", "tableone", "dptable")
         else {"lr": 0.1, "batch_size": 16, "drop_last": True, **given}
     )
     made = job(f"masked-{label}", shards="many", algorithm={"name": name, **tables}, local=local)
@@ -520,6 +530,7 @@ _MASKED = [
     ("cox", "cox", {**LIVED, "cohort": {}, "rounds": 3}),
     ("kaplanmeier", "kaplanmeier", {**LIVED, "cohort": {}, "rounds": 1}),
     ("tableone", "tableone", {**YES_OR_NO, "cohort": {}, "rounds": 1}),
+    ("dptable", "dptable", {**YES_OR_NO, **COLUMNS, "privacy": NOISED, "cohort": {}, "rounds": 1}),
 ]
 _MASKED_SLOW = [
     (
@@ -541,7 +552,11 @@ _MASKED += _MASKED_SLOW if os.environ.get("MPIFL_SLOW") else []
 MASKED = [masked(nth, label, name, **tables) for nth, (label, name, tables) in enumerate(_MASKED)]
 """Sums under masks of every algorithm that they are for, of a part of the silos, and with silos that fail."""
 OPEN = {
-    f"open-{job['name'][7:]}": {**job, "security": {"masks": False}, "name": f"open-{job['name'][7:]}"}
+    f"open-{job['name'][7:]}": {
+        **job,
+        "security": {**job["security"], "masks": False},
+        "name": f"open-{job['name'][7:]}",
+    }
     for job in MASKED
 }
 """The same without masks; on several ranks only by MPIFL_SLOW=1."""

@@ -58,6 +58,8 @@ from .stacked_names import (
 )
 from .stats_job import (
     job_of_table as job_of_table,
+    keys_of_noised as keys_of_noised,
+    privacy_of as privacy_of,
 )
 from .templates import (
     MASKS as MASKS,

@@ -71,7 +71,7 @@ def _reached(summary: Summary) -> str:
 
 def _unscored(summary: Summary) -> str:
     """Say why a run has no score, and what would give one; "" of one that makes a table or curves."""
-    if any(key in summary.records[-1] for key in ("table", "survival")):
+    if any(key in summary.records[-1] for key in ("table", "survival", "noised")):
         return ""
     why, more = why_none(summary.job), ""
     hidden = why.startswith("withheld")

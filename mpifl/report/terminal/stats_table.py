@@ -17,6 +17,7 @@ from mpifl.common import InputError, one_line, write_atomic
 from mpifl.report.observers import wide_console
 from mpifl.report.pages import page_of_stats
 from mpifl.report.runs import units
+from mpifl.report.terminal.noised_table import show_noised
 from mpifl.run.folder import read_metrics
 
 WITHHELD, FILE = "withheld", "tableone"
@@ -37,17 +38,28 @@ def told_last(run: Path, key: str) -> Any:
     Raises:
         InputError: there is no such folder.
     """
+    return (record_last(run, key) or {}).get(key)
+
+
+def record_last(run: Path, key: str) -> Told | None:
+    """Return the record of the last round of a run that has a key; None without such a round.
+
+    Raises:
+        InputError: there is no such folder.
+    """
     if not run.is_dir():
         raise InputError(f"{run}: is not a folder; name the folder of a run")
-    return next((one[key] for one in reversed(read_metrics(run)) if key in one), None)
+    return next((one for one in reversed(read_metrics(run)) if key in one), None)
 
 
 def show_stats(run: Path) -> None:
-    """Print the table of a run, and write it into the run folder as HTML, CSV and LaTeX.
+    """Print the table of a run, and write it into the run folder as HTML, CSV and LaTeX; a noised one as CSV.
 
     Raises:
         InputError: the run has no such table, or a file cannot be written.
     """
+    if noised := record_last(run, "noised"):
+        return show_noised(run, noised)
     if (told := told_last(run, "table")) is None:
         what = "has no table of who is in the data; name a run of it, or make one of shards with --out RUN"
         raise InputError(f"{run}: {what}")

@@ -33,8 +33,10 @@ from mpifl.silo.steps import LocalTraining
 HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.disk_buffer")
 """Keys of a job that may change when a run is resumed."""
 
-OF_SUMS = ("newton", "cox", "kaplanmeier", "tableone")
+OF_SUMS = ("newton", "cox", "kaplanmeier", "tableone", "dptable")
 """Algorithms of the wing `analysis`."""
+TABLE = "dptable"
+"""The one of them that goes with `[privacy]`."""
 
 
 class Outline(BaseModel):
@@ -126,6 +128,18 @@ class Outline(BaseModel):
     def _kernels_can_be_pinned(self) -> Outline:
         if self.kernels == "avx2" and self.device != "cpu":
             raise ValueError("kernels = 'avx2': is of processors, not of GPUs; use device = 'cpu' with it")
+        return self
+
+    @model_validator(mode="after")
+    def _clip_is_of_trainings(self) -> Outline:
+        if self.privacy is None:
+            return self
+        name, clip = self.algorithm.get("name"), self.privacy.clip
+        if clip is None and name != TABLE:
+            raise ValueError("[privacy] needs the key 'clip', the largest norm of a gradient or an update")
+        if clip is not None and name == TABLE:
+            what = f"'{TABLE}' clips columns to [algorithm] bounds, and no gradients; leave it out"
+            raise ValueError(f"[privacy] clip = {clip}: {what}")
         return self
 
     @model_validator(mode="after")

@@ -33,7 +33,8 @@ def check_private_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
     if why := why_not_of_silos(job, len(spec.silos)) if of_silos else _of_examples(job, algorithm, spec):
         raise InputError(why)
     held_out = any(entry.examples.get(split) for entry in spec.silos for split in ("test", "valid"))
-    if not (job.evaluate.silos and held_out) or job.privacy.evaluate_unprotected:
+    scored = job.evaluate.silos and held_out and algorithm.scored_at_silos
+    if not scored or job.privacy.evaluate_unprotected:
         return
     asked = {"target": job.evaluate.wanted, "patience": job.evaluate.patience, "split": job.evaluate.split}
     asked |= {"keep_best": job.evaluate.keep_best or None}
@@ -46,13 +47,14 @@ def check_private_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
 
 def _of_examples(job: Job, algorithm: Algorithm, spec: AnySpec) -> str:
     assert job.privacy is not None
-    sizes = [entry.examples["train"] for entry in spec.silos]
+    of_training = ("train",) if algorithm.trainings else None  # a table is of all rows
+    sizes = [sum(entry.examples[of] for of in of_training or entry.examples) for entry in spec.silos]
     union = job.privacy.in_sum
     most, whose = (sum(sizes), "all silos have") if union else (max(sizes), "the largest silo has")
     if job.privacy.delta > 1 / most:
         what = f"{whose} {most} examples, and above 1/{most} delta allows to publish one of them"
         return f"[privacy] delta = {job.privacy.delta:g}: {what}; use a smaller value"
-    why = algorithm.task.why_no_mean()
+    why = algorithm.task.why_no_mean() if algorithm.trainings else ""
     return f"[privacy]: the loss {why}" if why else ""
 
 

@@ -4,6 +4,9 @@ from . import (
 from .analysis_wing import (
     wing as wing,
 )
+from .dp_table import (
+    DPTable as DPTable,
+)
 from .federation_columns import (
     OWN_SPLITS as OWN_SPLITS,
     ROUNDED as ROUNDED,
@@ -29,6 +32,8 @@ from .tableone import (
     TableOne as TableOne,
 )
 from .whole_sums import (
+    EXACT as EXACT,
+    OneTable as OneTable,
     ReleasedTable as ReleasedTable,
     WholeSums as WholeSums,
     in_room as in_room,

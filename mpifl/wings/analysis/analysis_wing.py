@@ -13,10 +13,11 @@ from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.report.runs import fit_doubt
 from mpifl.training import Wing
+from mpifl.wings.analysis.dp_table import NO_NOISE, DPTable
 from mpifl.wings.analysis.regression import SETTLED, NewtonFit
 from mpifl.wings.analysis.site_terms import check_terms
 from mpifl.wings.analysis.survival import Cox, KaplanMeier
-from mpifl.wings.analysis.whole_sums import ReleasedTable, WholeSums
+from mpifl.wings.analysis.whole_sums import OneTable, ReleasedTable, WholeSums
 from mpifl.wire import Transport
 
 UNSETTLED = (
@@ -51,14 +52,24 @@ class AnalysisWing(Wing):
             raise InputError(f"[cohort] quorum = {cohort.quorum:g}: {what}; leave it out")
         if job.compression.upload != "none":
             raise InputError(f"[compression] upload = '{job.compression.upload}': {what}; leave it out")
-        if isinstance(algorithm, ReleasedTable) and job.rounds != 1:
+        if isinstance(algorithm, OneTable) and job.rounds != 1:
             what = f"{job.algorithm['name']} makes its table in one round; use rounds = 1"
             raise InputError(f"rounds = {job.rounds}: {what}")
         if isinstance(algorithm, KaplanMeier) and isinstance(spec, FederationSpec):
             algorithm.check_groups(Path(job.shards), spec)
+        if isinstance(algorithm, DPTable):
+            self._check_noised()
         if getattr(algorithm, "by_silo", False) and job.security is not None:
             what = "[security] shows no figures of single silos; leave one of them out"
             raise InputError(f"[algorithm] by_silo = true: {what}")
+
+    def _check_noised(self) -> None:
+        """Check that the job's `[privacy]` has what a noised table takes."""
+        if self._job.privacy is None:
+            raise InputError(NO_NOISE)
+        if self._job.privacy.evaluate_unprotected:
+            what = "'dptable' scores no model, so that it does nothing; leave it out"
+            raise InputError(f"[privacy] evaluate_unprotected = true: {what}")
 
     def context(
         self, context: WorkerContext, placed: Mapping[int, Sequence[int]], transport: Transport, told: str

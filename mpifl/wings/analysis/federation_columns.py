@@ -64,8 +64,8 @@ class FederationColumns:
     classes: int
 
     @classmethod
-    def of(cls, spec: FederationSpec) -> FederationColumns:
-        """Return the columns of a federation. An array that is no table is one column.
+    def of(cls, spec: FederationSpec, algorithm: str) -> FederationColumns:
+        """Return the columns of a federation for an algorithm. An array that is no table is one column.
 
         Raises:
             InputError: examples have several arrays, or unequal lengths, or there are too many classes.
@@ -73,10 +73,10 @@ class FederationColumns:
         x, y = spec.features, spec.targets
         if not isinstance(x, Features) or x.ragged or isinstance(y, dict) or (y and y.ragged):
             what = "describes one array of features and one of targets, which are as long in each example"
-            raise InputError(f"[algorithm] name = 'tableone': {what}; these shards have others")
+            raise InputError(f"[algorithm] name = '{algorithm}': {what}; these shards have others")
         if (spec.classes or 0) > MOST_CLASSES:
             what = f"describes up to {MOST_CLASSES:,} classes, and there are {spec.classes:,}"
-            raise InputError(f"[algorithm] name = 'tableone': {what}; use shards with fewer")
+            raise InputError(f"[algorithm] name = '{algorithm}': {what}; use shards with fewer")
         table = [f"x{nth}" for nth in range(x.shape[0])] if len(x.shape) == 1 else []
         features = [*((table and spec.feature_names) or table or ["x"])]
         groups, classes = levels_of(features), spec.classes or 0

@@ -60,7 +60,7 @@ class TableOne(ReleasedTable):
         found = super().for_federation(spec)
         assert isinstance(found, TableOne)
         assert isinstance(spec, FederationSpec)
-        found._columns = FederationColumns.of(spec)
+        found._columns = FederationColumns.of(spec, "tableone")
         if self.by_silo and 2 * len(found._columns.names) > MOST_SCALARS:
             what = f"tells two numbers of each column, and a silo tells up to {MOST_SCALARS:,}; leave it out"
             raise InputError(f"[algorithm] by_silo = true: {what}")

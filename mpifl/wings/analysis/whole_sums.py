@@ -18,6 +18,8 @@ from mpifl.learning.tasks import Task
 from mpifl.silo import Score
 from mpifl.wire import Mean, Scalar, Update
 
+EXACT = "sends exact sums over all examples, to which no noise is added"
+
 
 class WholeSums(Algorithm):
     """An algorithm whose silos send sums over their rows, which add up without rounding.
@@ -30,12 +32,9 @@ class WholeSums(Algorithm):
     ways: ClassVar[tuple[str, ...]] = ("newton",)
     not_clipped = "sums over examples have no bound that keeps what they say"
     not_augmented = "takes the examples as they are"
-    not_private = "sends exact sums over all examples, to which no noise is added; leave [privacy] out"
+    not_private = f"{EXACT}; use 'dptable' for noised counts, histograms and means"
     not_noised = not_private
     not_clocked = "takes no steps over batches, and speeds are of such; use fedavg"
-
-    by_silo: bool = False
-    """Tell each silo's figures, too."""
 
     def for_federation(self, spec: AnySpec) -> Algorithm:
         """Return the algorithm with a task whose targets may be all alike at a silo."""
@@ -73,22 +72,14 @@ class WholeSums(Algorithm):
             raise RoundLost(f"{len(mean)} of {cohort.population} silos answered; {who} takes sums over all")
 
 
-class ReleasedTable(WholeSums):
-    """An algorithm that makes a table of all rows in one round, and withholds what is of few rows.
+class OneTable(WholeSums):
+    """An algorithm that makes a table of all rows in one round.
 
     The table lies in `server.state["table"]`, as JSON in a room of fixed size. No model is trained.
     """
 
     own_step: ClassVar[str] = "server takes no step"
     scored_at_silos: ClassVar[bool] = False
-
-    least: PositiveInt = 5
-    """The least number of rows that a count in the table is of; smaller ones are withheld."""
-
-    @property
-    def tells_extremes(self) -> bool:
-        """Whether the smallest and the largest number of a column may be told."""
-        return False
 
     def told(self, server: Server) -> dict[str, Any]:
         """Return the table for a round's record."""
@@ -98,6 +89,20 @@ class ReleasedTable(WholeSums):
     def score(self, server: Server, everyone: Cohort, split: str) -> Score | None:
         """Return None: there is no model to score."""
         return None
+
+
+class ReleasedTable(OneTable):
+    """A table that is exact, and withholds what is of few rows."""
+
+    least: PositiveInt = 5
+    """The least number of rows that a count in the table is of; smaller ones are withheld."""
+    by_silo: bool = False
+    """Tell each silo's figures, too."""
+
+    @property
+    def tells_extremes(self) -> bool:
+        """Whether the smallest and the largest number of a column may be told."""
+        return False
 
 
 def in_room(told: dict[str, Any], room: int) -> Tensor:

@@ -18,6 +18,9 @@ from .privacy_plan import (
     refuse_without as refuse_without,
     run_of as run_of,
 )
+from .private_rows import (
+    PrivateRows as PrivateRows,
+)
 from .private_silo import (
     Guard as Guard,
     PrivateSilo as PrivateSilo,

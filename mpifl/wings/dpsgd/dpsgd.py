@@ -141,6 +141,18 @@ class DPSGD(Method):
         return (*examples.take(indices), *(one[indices] for one in beside))
 
 
+@dataclass(frozen=True)
+class SumsOnce:
+    """A release of sums over all rows as one step, which draws no examples."""
+
+    noise: float
+    clip: float = 1.0
+    rate: float = 1.0
+    steps: int = 1
+    drawn: int = 0
+    clipped: int = 0
+
+
 class _Noised:
     """The gradient of each step. Its total loss is NaN: a loss is a query that no noise protects."""
 

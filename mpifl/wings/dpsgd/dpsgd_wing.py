@@ -21,7 +21,7 @@ from mpifl.training import Coins, Wing
 from mpifl.transforms import Transform
 from mpifl.wings.dpsgd.budget_room import check_site_allows, room_check
 from mpifl.wings.dpsgd.privacy_plan import Accounting, SiloPlan, guard_of, plans, stated_noise
-from mpifl.wings.dpsgd.private_silo import PrivateSilo
+from mpifl.wings.dpsgd.private_rows import PrivateRows
 from mpifl.wings.dpsgd.question_ledger import Protection
 from mpifl.wings.dpsgd.silo_level_plan import SiloAccounting, account_of, coins_of, mechanism_of, warning_of
 from mpifl.wings.privacy import Draws, Noising, open_site
@@ -71,7 +71,7 @@ class OfExamples(Wing):
         site.entries()  # so that a damaged ledger stops the run before the first round
         guard = guard_of(self._job, context.spec, noise, site)
         check_site_allows(self._job, site)
-        silo, check = partial(PrivateSilo, guard=guard), room_check(self._job, context.spec, guard)
+        silo, check = partial(PrivateRows, guard=guard), room_check(self._job, context.spec, guard)
         return dataclasses.replace(context, silo=silo, check=check, sync=site.sync)
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:

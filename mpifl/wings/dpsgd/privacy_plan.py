@@ -86,7 +86,7 @@ def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
 def round_of(job: Job, spec: AnySpec, silo: int, trainings: int) -> tuple[int, int]:
     """Return the expected number of examples in a silo's step, and its number of steps in a round."""
     local, count = job.local, spec.silos[silo].examples["train"]
-    if job.privacy is not None and job.privacy.in_sum:
+    if not trainings or (job.privacy is not None and job.privacy.in_sum):
         return count, 1
     if local.epochs_by_silo is not None:
         local = local.model_copy(update={"epochs": local.epochs_by_silo[silo % len(local.epochs_by_silo)]})
@@ -227,9 +227,11 @@ class Accounting:
 
     def figures(self, state: Mapping[str, Any], round: int) -> Record:
         """Return the largest epsilon and each silo's, the noise, and how many rounds the budgets allow."""
-        if self._job.privacy is None or (STEPS not in state and not self._job.secure):
+        if self._job.privacy is None or (STEPS not in state and self._job.security is None):
             return {}
-        found: Record = {"noise_std": self._deviation(self._job.privacy)}
+        found: Record = {}
+        if self._job.privacy.clip is not None:
+            found |= {"noise_std": self._deviation(self._job.privacy)}
         taken = self._taken(state, round)
         left = float(state[LEFT].min()) if LEFT in state else float("inf")
         found |= {"budget_left": int(left)} if left < float("inf") else {}
@@ -238,7 +240,7 @@ class Accounting:
         return found | self._epsilons(taken, last=round == self._job.rounds or not left)
 
     def _taken(self, state: Mapping[str, Any], round: int) -> list[int]:
-        """Return the steps of each silo as it reports them; if masks hide them, the most possible."""
+        """Return the steps of each silo as it reports them; if `[security]` hides them, the most possible."""
         if STEPS not in state:
             return [plan.steps * round for plan in self._planned]
         return [int(count) for count in state[STEPS].tolist()]

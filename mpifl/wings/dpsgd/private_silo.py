@@ -20,7 +20,7 @@ from mpifl.common.machine import accelerators, processor
 from mpifl.run.job.tables import PrivacySettings
 from mpifl.silo import Silo
 from mpifl.silo.steps import LOCAL, Constant, Correction, LocalRun, LocalTraining, Method, Proximal, steps_of
-from mpifl.wings.dpsgd.dpsgd import DPSGD
+from mpifl.wings.dpsgd.dpsgd import DPSGD, SumsOnce
 from mpifl.wings.privacy import EDITION, BudgetEntry, Budgets, Draws, SiteFolder, Steps
 from mpifl.wings.site import digest
 
@@ -71,7 +71,7 @@ class PrivateSilo(Silo):
         super().__init__(*given, **more)
         self.question = ""
         self._guard = guard
-        self._ways: list[DPSGD] = []
+        self._ways: list[DPSGD | SumsOnce] = []
 
     def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
         """Lend the stream of a purpose, as `Lent` does, but with secret draws for dropout.

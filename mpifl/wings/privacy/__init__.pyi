@@ -9,6 +9,16 @@ from .accountant import (
     epsilon_of as epsilon_of,
     noise_for as noise_for,
 )
+from .bounded_sums import (
+    GRID as GRID,
+    SUMS as SUMS,
+    BinCounts as BinCounts,
+    BoundedSum as BoundedSum,
+    LevelCounts as LevelCounts,
+    PowerSum as PowerSum,
+    RowCount as RowCount,
+    noise_of_sums as noise_of_sums,
+)
 from .budgets import (
     Budgets as Budgets,
 )

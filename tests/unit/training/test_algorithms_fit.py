@@ -46,7 +46,7 @@ TRIED = [(name, way) for name in ALGORITHMS for way in WAYS if name not in SPECI
 
 def test_each_way_of_the_page_is_tried() -> None:
     assert {*WAYS} | {"augment"} == {*ABOUT}
-    assert {"splitnn", "newton", "cox", "kaplanmeier", "tableone"} == SPECIAL
+    assert {"splitnn", "newton", "cox", "kaplanmeier", "tableone", "dptable"} == SPECIAL
 
 
 @pytest.mark.parametrize(("name", "way"), TRIED)

@@ -20,9 +20,9 @@ class PrivacySettings(BaseModel):
     noise_at: Literal["silo", "server", "sum"] = "silo"
     """Who draws the noise. "silo": each silo (level = "example"). "server": the trusted server (level =
     "silo"). "sum": each site a share, in a sum that `[security]` masks."""
-    clip: PositiveFloat | Literal["adaptive"]
-    """C, the largest L2 norm of an example's gradient or of a silo's update; longer ones are scaled down to
-    it. "adaptive" follows the norms of silos' updates."""
+    clip: PositiveFloat | Literal["adaptive"] | None = None
+    """C, the largest L2 norm of an example's gradient or of a silo's update, needed but by `dptable`; longer
+    ones are scaled down. "adaptive" follows the norms of silos' updates."""
     quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
     """For clip = "adaptive": the share of updates that should not be longer than C; the default is 0.5."""
     clip_start: PositiveFloat | None = None

@@ -14,7 +14,7 @@ from mpifl.algorithms import Cohort, Server
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.silo import Silo
-from mpifl.wings.analysis import WholeSums, exact_products as exact, kind_of, levels_of, told_of
+from mpifl.wings.analysis import EXACT, WholeSums, exact_products as exact, kind_of, levels_of, told_of
 from mpifl.wings.analysis.regression.coefficients import Fit, against_of, compared_with, independent
 from mpifl.wings.analysis.regression.families import OutcomeModel
 from mpifl.wings.analysis.regression.newton_step import (
@@ -43,6 +43,8 @@ class NewtonFit(WholeSums):
 
     seedless: ClassVar[bool] = True
     own_step: ClassVar[str] = "server solves for the step"
+    not_private = f"{EXACT}; use 'fedavg' for a model of the columns, or 'dptable' for counts and means"
+    not_noised = not_private
     tasks: ClassVar[tuple[str, ...]]
     """The tasks that it has a model of the outcome for."""
     elsewhere: ClassVar[str] = ""
