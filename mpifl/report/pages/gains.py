@@ -179,7 +179,7 @@ def _told_by_baseline(summary: Summary) -> list[Block]:
             verdict, test = (one_line(str(told[key])) for key in ("verdict", "test"))
             said = f"Did it help a silo? {verdict} {TOLD} {test}."
             rows = [[name, *_told_of(one, summary.metric)] for name, one in told["silos"].items()]
-            return [Said(said), Table.of(TOLD_HEADS, rows)]
+            return [Said(said), Table.of(TOLD_HEADS, rows, text=5)]
     return []
 
 
@@ -187,10 +187,11 @@ def _told_of(one: Mapping[str, Any], metric: MetricInfo) -> list[str]:
     """Return the cells of a silo, given its record in `baseline.json`."""
     values = [one[key] for key in ("alone", "federated")]
     written = ["–" if value is None else metric.write(value) for value in values]
+    came = one_line(str(one.get("outcome", one["judged"])))
     if "difference" not in one:
-        return [*written, "–", "–", one_line(str(one["judged"]))]
+        return [*written, "–", "–", came]
     by = Gain(values[0], one["difference"], None).write(metric)
-    return [*written, by, units.between(one["low"], one["high"], metric), one_line(str(one["judged"]))]
+    return [*written, by, units.between(one["low"], one["high"], metric), came]
 
 
 def gains_over(alone: Summary, summary: Summary, held: Mapping[str, Held]) -> dict[str, Gain]:

@@ -53,19 +53,18 @@ def _reached(summary: Summary) -> str:
     by = f", by {summary.model_words}" if summary.model_words else ""
     by += ", by the shared model" if summary.personal and judged == metric.test else ""
     tested = "the test rows of all silos" if "split" in summary.job else "the server's test set"
+    key, rows = (summary.main or [""])[0], 0 if final is not None else summary.rows
+    ends = None if useless else chance.reach_at_end(summary, metric, key, rows)
+    sure = f" (95% interval {metric.write(ends[0])} to {metric.write(ends[1])})" if ends else ""
     if final is not None:
         whose = tested if metric.test in summary.at_end else "the test rows of all silos"
-        return f"{title} is {metric.write(final)} on {whose}, scored once at the end{by}{end}"
+        return f"{title} is {metric.write(final)}{sure} on {whose}, scored once at the end{by}{end}"
     if judged is None or (value := summary.figure(judged)) is None:
         return _unscored(summary)
     held = "the silos' validation rows" if summary.by_valid else HELD_OUT
     held = f"on {held}, taken together as one set"
     of = {metric.test: f"on {tested}", metric.pooled: held}
     mean = f"as the silos' mean, weighted by {'validation rows' if summary.by_valid else 'examples'}"
-    sure = ""
-    if summary.rows and chance.counts(metric) and not useless:
-        low, high = map(metric.write, chance.interval(value, summary.rows))
-        sure = f" (95% interval {low} to {high})"
     return f"{title} is {metric.write(value, summary.target)}{sure} {of.get(judged, mean)}{by}{end}"
 
 

@@ -134,12 +134,13 @@ def page(
     held = examples(summary, spec, names, environment)
     summary = replace(as_counted(summary, held), rows=rows_of_rounds(summary, spec))
     found = (answered(summary) if found is None else found)._replace(doubt=doubts(spec))
+    held = found.reaching(held, summary.metric)
     summary = replace(summary, remarks=(*summary.remarks, *found.doubts(chance.counts(summary.metric))))
     over, classes = gains_over(alone, summary, held) if alone is not None else {}, _classes(spec)
     weak = weak_answers(found.rows.get(TEST) or found.rows.get(SILOS), classes)
     gain = [run_figures.one_seed(summary), *compared(summary, alone, over, held), weak, *rows_left_out(spec)]
     main = run_figures.curve(summary, names)
-    drawn, fallen = silos(summary, names, found.reaching(held, summary.metric), main, over)
+    drawn, fallen = silos(summary, names, held, main, over)
     figures = [*analysed(summary.records), main, happened(summary, names, fallen, every is not None), *drawn]
     figures += [coefficients(summary.records, fit_doubt(spec)), *answers_section(found, classes)]
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary), run_figures.time(summary)]

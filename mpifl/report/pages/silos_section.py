@@ -148,12 +148,11 @@ def _chance(
     order: Sequence[tuple[str, float | None]], metric: MetricInfo, held: Mapping[str, Held]
 ) -> tuple[list[Column], list[str]]:
     """Return the interval of each silo as a dot on a line, where there is one, and the ends of its axis."""
-    counts = chance.counts(metric)
-    if not counts and not any(of.reach for of in held.values()):
+    if not chance.counts(metric) and not any(of.reach for of in held.values()):
         return [], []
     places = [
-        (value, *(chance.interval(value, of.out) if counts else of.reach or (value, value)))
-        if value is not None and (of := held.get(name)) and (of.out if counts else of.reach)
+        (value, *ends)
+        if value is not None and (of := held.get(name)) and (ends := of.interval(value, metric))
         else None
         for name, value in order[:MOST_ROWS]
     ]

@@ -78,6 +78,10 @@ class Held:
         """The share of the commonest class in what it holds out: the accuracy of always that answer."""
         return max(self.labels.values()) / sum(self.labels.values()) if self.labels else None
 
+    def interval(self, value: float, metric: MetricInfo) -> tuple[float, float] | None:
+        """Return the 95 % interval of a score on what it holds out, if it is known."""
+        return chance.interval(value, self.out) if self.out and chance.counts(metric) else self.reach
+
     def words(self) -> str:
         """Say how many these are."""
         return f"{self.train:,} training examples, {self.out:,} held out"
