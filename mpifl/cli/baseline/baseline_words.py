@@ -123,7 +123,9 @@ def outcome(one: Scored, metric: MetricInfo) -> str:
     if not one.alike:
         return said
     name = "AUROC" if one.difference else metric.label
-    return f"{said}: {name} is undefined" if said == ONE_CLASS else f"{said}; {ONE_CLASS}: {name} is undefined"
+    return (
+        f"{said}: {name} is undefined" if said == ONE_CLASS else f"{said}; {ONE_CLASS}: {name} is undefined"
+    )
 
 
 def signed(metric: MetricInfo, value: float) -> str:

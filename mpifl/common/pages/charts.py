@@ -136,8 +136,8 @@ def lines(
     if marked:
         levels, tell = marked(max(map(highest, values)))
         y = Scale(0, levels[-1])
-        cut = f" The first {along} took {write(values[0][0])}, more than the axis shows."
-        note += cut if values[0][0] > y.high else ""
+        first = write(values[0][0])
+        note += f" The first {along} took {first}, more than the axis shows." * (values[0][0] > y.high)
     else:
         edges = [edge for point in (band.points if band else ()) for edge in point[1:]]
         y, levels = levelled([*sum(values, edges), *covers, *([] if target is None else [target])], log)
@@ -149,11 +149,11 @@ def lines(
     marks = [Mark("area band", _area(band, x, y))] if band and band.points else []
     marks += [mark for line in shown for mark in _path(line, x, y)]
     marks += [Mark("under", _spans(sorted(under.said), x))] if under and under.said else []
-    marks += [Mark("target", f"M0 {up(y, target)}H{WIDE}")] if target is not None else []
+    marks += [] if target is None else [Mark("target", f"M0 {up(y, target)}H{WIDE}")]
     plot = Plot(title, marks, levels=beside(y, levels, tell if marked else write),
                 ticks=below(x, along in WHOLE), unit=along, scales=(x, y), high=260 if wide else high,
                 told=_told(shown, under, x, write, along))  # fmt: skip
-    return Figure(title, note.strip(), [plot], keys, wide)
+    return Figure(title, f"{note}{' The vertical axis is logarithmic.' * y.log}".strip(), [plot], keys, wide)
 
 
 def _keys(

@@ -57,6 +57,7 @@ TEST = (
     "A t-test over the seeds compares each setting with the first, which has the best mean. It is paired "
     "where both have the same seeds, else Welch's."
 )
+WORST = " Worst silo: the mean over seeds, then the worst of all with its silo and run."
 HOLM = " Interval and p are corrected by Holm for all pairs of settings."
 BY_ROWS = (
     " The interval by rows is what chance makes of the {:,} rows that judge, for one model of each setting "
@@ -191,11 +192,10 @@ def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> Fold
 def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Figure:
     """Return a row for each setting, the best first: its mean, a dot a seed, what it cost."""
     metric, (place, axis), others = found[0].metric, _places(found), rivals(found)
-    several, worst = any(len(one.ends) > 1 for one in found), found[0].worst_head
-    worst += ": mean over seeds; lowest of all" if several else ""
+    several = any(len(one.ends) > 1 for one in found)
     told = [nth for nth, _ in enumerate(HEADS) if any(one.cells()[nth] != "-" for one in others)]
     unit = [f", {POINTS}" * (metric.share and head != "p") for head in HEADS]
-    heads = [metric.label, DOTS, *(HEADS[nth] + unit[nth] for nth in told), worst]
+    heads = [metric.label, DOTS, *(HEADS[nth] + unit[nth] for nth in told), found[0].worst_head]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
     for one, rival in zip(found, [None, *others], strict=True):
@@ -214,6 +214,7 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
         row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
     note = "Each dot is a run with its own seed. The line is mean ± standard deviation over the seeds."
+    note += WORST * several
     note += f" {TEST}" * any(one.test for one in others)
     note += HOLM * (sum(len(one.ends) > 1 for one in found) > 2)
     if found[0].judged and any(one.rows for one in others):

@@ -10,6 +10,7 @@ from statistics import median
 import numpy as np
 
 from mpifl.common import Names
+from mpifl.common.pages import Block, Fold, Said
 from mpifl.report.judging import NAMES
 from mpifl.report.pages.diverged import Event, since
 from mpifl.report.runs import Held, Summary, chance, units
@@ -125,7 +126,7 @@ def _usual(summary: Summary, old: float, new: float) -> str:
     rows, metric = _rows(summary), summary.metric
     if rows and not chance.differ(old, new, rows):
         reach = units.between(*chance.apart(new, old, rows), metric)
-        return f"within chance: 95% interval {reach} ({rows:,} rows)"
+        return f"may be chance: its 95% interval, {reach} on {rows:,} rows, includes 0"
     step = median(abs(one - other) for (_, one), (_, other) in pairwise(_points(summary)))
     return f"the median step between rounds is {units.points(step, metric)}"
 
@@ -151,9 +152,23 @@ def _why(summary: Summary, at: int, names: Names) -> str:
     return "; ".join([*(said or [UNKNOWN]), *_drawn(summary, place, names)])
 
 
+def all_drawn(summary: Summary, names: Names) -> list[Block]:
+    """Name all silos that rounds in which the model fell have drawn, where a sentence names some alone."""
+    of = {at for at, _ in falls(summary) or falls(summary, least=False)[:1]}
+    each = ((r["round"], r["drawn"]) for r in summary.records if r["round"] in of and _is_drawn(r))
+    return [
+        Fold(f"All {len(silos):,} silos that trained in round {at:,}", [Said(names.listed(silos))])
+        for at, silos in each if len(silos) > MOST_NAMED
+    ]  # fmt: skip
+
+
+def _is_drawn(record: Mapping[str, object]) -> bool:
+    return isinstance(record.get("drawn"), list)
+
+
 def _drawn(summary: Summary, place: int, names: Names) -> list[str]:
     """Say which silos a round drew, and which of them for the first time, where it drew some alone."""
-    each = [of if isinstance(of := r.get("drawn"), list) else [] for r in summary.records[: place + 1]]
+    each = [r["drawn"] if _is_drawn(r) else [] for r in summary.records[: place + 1]]
     if not each[-1]:
         return []
     first = [silo for silo in each[-1] if not any(silo in before for before in each[:-1])]

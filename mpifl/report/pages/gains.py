@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from mpifl.common import LARGEST_FILE, InputError, one_line, read_whole
 from mpifl.common.pages import Block, Cell, Said, Table, charts
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.judging import NONE_HELD_OUT, ranked, scores, why_none
+from mpifl.report.judging import NONE_HELD_OUT, evaluates, ranked, scores, why_none
 from mpifl.report.runs import Difference, Held, Summary, chance, one_class, trains_alone, units
 from mpifl.run.folder import same_data
 from mpifl.run.job import OF_SUMS
@@ -158,14 +158,17 @@ def how_to_tell(summary: Summary) -> str:
         how = "To answer, the party with the labels trains a model on its own columns alone"
         return f"{how}, with the same training and test rows."
     if "privacy" in summary.job or "security" in summary.job:
-        how = (
-            "Each silo can tell for itself. It keeps rows that no model is trained on, as the test split of a"
-        )
-        how += " shard. It trains a model on its other rows alone, and scores both runs by"
-        return f"{how} 'mpifl evaluate RUN --data SHARD'."
+        given = evaluates(summary, "--data", str(summary.job.get("shards", "SHARDS")))
+        how = "Each silo can tell for itself. It keeps rows that no model is trained on, as a test split, and"
+        how += f" trains a model on its other rows alone. {given} scores this model on the shards that it can"
+        return f"{how} read; the same with the folder of the other run scores the other."
     if summary.own_models or "personal" in algorithm:
-        how = "Train each silo alone (algorithm 'ditto' with lambda = 0), then run"
-        return f"{how} 'mpifl report {run} --alone RUN'."
+        how = (
+            f"Copy {run}/job.toml to alone.toml. Let its [algorithm] be name = 'ditto', lambda = 0. Then run"
+        )
+        return (
+            f"{how} 'mpifl train alone.toml --out {run}-alone' and 'mpifl report {run} --alone {run}-alone'."
+        )
     return f"To answer, run 'mpifl baseline {run}/job.toml --out {run}-baseline'."
 
 

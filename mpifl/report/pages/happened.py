@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -11,11 +10,11 @@ from types import MappingProxyType
 
 from mpifl.common import Names
 from mpifl.common.pages import Figure, Table
-from mpifl.report.judging import NAMES, ranked, scores, why_none
+from mpifl.report.judging import NAMES, evaluates, ranked, scores, why_none
 from mpifl.report.observers import HELD_OUT, best_round, judged
 from mpifl.report.pages import diverged
 from mpifl.report.pages.diverged import Event, below_guessing
-from mpifl.report.pages.falls import MOST_NAMED, deepest_fall, rule, slid, told_falls
+from mpifl.report.pages.falls import MOST_NAMED, all_drawn, deepest_fall, rule, slid, told_falls
 from mpifl.report.pages.trust_section import spent
 from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, units
 from mpifl.run.folder import number, why_lost
@@ -150,8 +149,7 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     own = " Each silo has a model of its own." if summary.personal else ""
     algorithm, main = summary.job.get("algorithm", {}), summary.main
     if own and "personal" not in algorithm and main and main[0] != summary.metric.test:
-        command = f"'mpifl evaluate {shlex.quote(str(summary.run))} --silos'"
-        own += f" The shared model beside it was not scored; {command} does so."
+        own += f" The shared model beside it was not scored; {evaluates(summary, '--silos')} does so."
     without = [name for name, value in each if value is None and name not in alike]
     lacks = f" The rows of {NAMES.listed(without, MOST_NAMED)} have no {summary.metric.label}."
     mean = write(fmean(value for _, value in found))
@@ -217,7 +215,8 @@ def happened(
     asked = _asked(summary, names)
     note = [*asked, *[ALL_ASKED if asked else NO_FAULT] * (told and not fault), *rule(summary)]
     table = Table.of(heads, rows, text=1)
-    return Figure("What happened", " ".join(note), [table], wide=True) if rows else None
+    blocks = [table, *all_drawn(summary, names)]
+    return Figure("What happened", " ".join(note), blocks, wide=True) if rows else None
 
 
 def _asked(summary: Summary, names: Names) -> list[str]:

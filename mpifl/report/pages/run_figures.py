@@ -249,8 +249,8 @@ def time(summary: Summary) -> Figure | None:
         return None
     whole = rounds + scoring + saving
     parts = [training - waiting, waiting, talking, scoring, saving, max(rounds - training - talking, 0.0)]
-    named = zip([*PARTS[:3], "scoring", "checkpoints", "server"], parts, strict=True)
-    share = " · ".join(f"{name} {part / whole:.0%}" for name, part in named if part)
+    named = zip([*PARTS[:3], "scoring", "checkpoints", "server"], parts, units.shares(parts), strict=True)
+    share = " · ".join(f"{name} {of}%" for name, part, of in named if part)
     names = [*IN_ROUNDS, "scoring", "checkpoints", "waiting for the server"]
     sent, received = (units.size(summary.total(key)) for key in ("bytes_sent", "bytes_received"))
     note = f"Average over workers, all rounds: {share}. Sent to silos: {sent}, received: {received}."

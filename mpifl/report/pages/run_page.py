@@ -93,7 +93,7 @@ def write_report(
     content = page(summary, alone=read_run(alone) if alone else None, found=found)
     if plots is not None:
         spec = trained_on(summary, read_environment(run))
-        plot_answers(found._replace(doubt=doubts(spec)), _classes(spec), plots)
+        plot_answers(found._replace(doubt=doubts(spec)), getattr(spec, "class_names", None) or (), plots)
     write_page("--out", path, content)
     return path
 
@@ -107,11 +107,6 @@ def place(run: Path, out: Path | None) -> Path:
     path = out or run / "report.html"
     check_page("--out", path)
     return path
-
-
-def _classes(spec: object) -> Sequence[str]:
-    """Return the names of the classes, if a shard folder has told them."""
-    return getattr(spec, "class_names", None) or ()
 
 
 def page(
@@ -129,14 +124,14 @@ def page(
         InputError: `alone` is none to be held against.
     """
     environment = read_environment(summary.run)
-    names = Names(environment.get("silos", ()))
-    spec = trained_on(summary, environment)
+    names, spec = Names(environment.get("silos", ())), trained_on(summary, environment)
     held = examples(summary, spec, names, environment)
     summary = replace(as_counted(summary, held), rows=rows_of_rounds(summary, spec))
     found = (answered(summary) if found is None else found)._replace(doubt=doubts(spec))
     held = found.reaching(held, summary.metric)
     summary = replace(summary, remarks=(*summary.remarks, *found.doubts(chance.counts(summary.metric))))
-    over, classes = gains_over(alone, summary, held) if alone is not None else {}, _classes(spec)
+    over = gains_over(alone, summary, held) if alone is not None else {}
+    classes: Sequence[str] = getattr(spec, "class_names", None) or ()
     weak = weak_answers(found.rows.get(TEST) or found.rows.get(SILOS), classes)
     gain = [run_figures.one_seed(summary), *compared(summary, alone, over, held), weak, *rows_left_out(spec)]
     main = run_figures.curve(summary, names)

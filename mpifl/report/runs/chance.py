@@ -137,8 +137,11 @@ def interval(share: float, examples: int) -> tuple[float, float]:
 
 
 def reach_at_end(summary: Summary, info: MetricInfo, key: str, rows: int) -> tuple[float, float] | None:
-    """Return the 95 % interval of a metric at the end of a run, if it is known: as its answers tell it (DeLong
-    for AUROC), or of the main one by how many `rows` it is of. `key` is that of the metric in rounds."""
+    """Return the 95 % interval of a metric at the end of a run, if it is known.
+
+    Its answers tell it (DeLong for AUROC), or of the main one how many `rows` it is of. `key` is that of the
+    metric in rounds.
+    """
     told = summary.answers.get("test" if key.startswith("test_") else "silos", ToldAnswers())
     ends = told.intervals.get(info.name)
     if ends is None and rows and summary.main and counts(info):

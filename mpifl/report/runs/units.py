@@ -96,6 +96,14 @@ def speed(records: Sequence[Mapping[str, Any]]) -> str:
     return f"{tokens:,.0f} tokens a second" if tokens else f"{examples:,.0f} examples a second"
 
 
+def shares(parts: Sequence[float]) -> list[int]:
+    """Return what parts are of their sum, in whole per cents that add up to 100 (largest remainders)."""
+    exact = [100 * part / sum(parts) for part in parts]
+    most = sorted(range(len(parts)), key=lambda nth: math.floor(exact[nth]) - exact[nth])
+    up = most[: 100 - sum(map(math.floor, exact))]
+    return [math.floor(of) + (nth in up) for nth, of in enumerate(exact)]
+
+
 def points(change: float, metric: MetricInfo) -> str:
     """Write a difference of a metric's values: of per cents in points."""
     return f"{_change(change, metric)} points" if metric.share else _change(change, metric)
