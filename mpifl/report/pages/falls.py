@@ -25,6 +25,8 @@ MOST_LOOKED = 200
 UNKNOWN = "not known why"
 DEEP = 0.25
 """A fall of this share of the whole span is told at the top."""
+NEAR, LONG = 10, 3
+"""A mean update is told as long if it is so many times the median of so many rounds before and after it."""
 FEWEST = 6
 """Right answers that a fall beyond chance loses at least: the exact p of five is 0.06."""
 
@@ -149,6 +151,10 @@ def _why(summary: Summary, at: int, names: Names) -> str:
     new, old = number(record, "train_loss"), number(before, "train_loss")
     if new is not None and old is not None and new > chance.GREW * old > 0:
         said.append(f"the training loss rose from {old:.3g} to {new:.3g}")
+    near = summary.records[max(place - NEAR, 0) : place + NEAR + 1]
+    norms = [norm for r in near if (norm := number(r, "update_norm"))]
+    if norms and (times := (number(record, "update_norm") or 0.0) / median(norms)) > LONG:
+        said.append(f"the mean update was {times:.3g} times as long as in the median round near it")
     return "; ".join([*(said or [UNKNOWN]), *_drawn(summary, place, names)])
 
 

@@ -132,11 +132,14 @@ def test_a_fall_is_told_with_who_was_absent_who_is_back_and_the_training_loss(tm
     records[4]["faults"], records[5]["late"] = {"1": "no answer"}, ["bern"]
     records[0]["drawn"], records[5]["drawn"] = ["bern"], ["bern", "chur"]
     records[7]["silos"] = {"basel": {"accuracy": 0.5}}
+    for one in records:
+        one["update_norm"] = 0.6 if one["round"] == 6 else 0.1
     told = happened(make_run(tmp_path, records), ["basel", "chur", "bern"], finished=True)
     why = "silo bern left out of the round; silo chur back after being left out; "
-    why += (
-        "the training loss rose from 1 to 3; silos bern, chur trained, of these silo chur for the first time"
+    why += "the training loss rose from 1 to 3; the mean update was 6 times as long as in the median round "
+    why += "near it; silos bern, chur trained, of these silo chur for the first time"
     )
+    why += "it; silos bern, chur trained, of these silo chur for the first time"
     assert (6, "Accuracy falls by 30.00 points, from 80.00% to 50.00%", why) in told
     write_environment(tmp_path, silos=["basel", "chur", "bern"])
     words = " ".join(Reader(write_report(tmp_path).read_text()).titles())
