@@ -138,8 +138,6 @@ def test_a_fall_is_told_with_who_was_absent_who_is_back_and_the_training_loss(tm
     why = "silo bern left out of the round; silo chur back after being left out; "
     why += "the training loss rose from 1 to 3; the mean update was 6 times as long as in the median round "
     why += "near it; silos bern, chur trained, of these silo chur for the first time"
-    )
-    why += "it; silos bern, chur trained, of these silo chur for the first time"
     assert (6, "Accuracy falls by 30.00 points, from 80.00% to 50.00%", why) in told
     write_environment(tmp_path, silos=["basel", "chur", "bern"])
     words = " ".join(Reader(write_report(tmp_path).read_text()).titles())
