@@ -240,8 +240,8 @@ def _of(one: Scored, found: Baseline) -> dict[str, Any]:
         of = other.difference
         told = {"difference": of.by, "low": of.low, "high": of.high, "p": of.p, "p_holm": other.p}
         about["against_pooled"] = {**told, "judged": judged(other, found.metric)}
-    told = {"judged": judged(one, found.metric), "outcome": outcome(one, found.metric)}
-    return {**about, "seen": one.seen, **told}
+    about |= {"seen": one.seen, "judged": judged(one, found.metric)}
+    return about | {"outcome": outcome(one, found.metric)}
 
 
 def _known(value: float) -> float | None:

@@ -76,11 +76,9 @@ def compare_page(
     """Return the page of some runs.
 
     Args:
-        summaries: The runs.
         left_out: Why others cannot be read.
         target: A value of the main metric to mark.
         path: Where the page will lie: links to the runs' own pages start there.
-        title: Its heading.
         against: The setting that silos' figures are held against, by its name on the page.
 
     Raises:
@@ -138,7 +136,7 @@ def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found
     said = f"{len(ranked):,} of {many:,} runs are ranked."
     said += f" Left out: {', '.join(out)}." if out else ""
     warned = [name[run.run] for run in ranked if not run.finished]
-    return said + (f" Ranked although not finished: {', '.join(warned)}." if warned else "")
+    return said + (f" Ranked although not finished: {units.listed(warned)}." if warned else "")
 
 
 def _many(number: int, what: str) -> str:

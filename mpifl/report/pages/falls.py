@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,6 @@ def falls(summary: Summary, least: bool = True) -> list[tuple[int, float]]:
     """Return the rounds of the largest falls, the largest first, and how much each is worse.
 
     Args:
-        summary: The run.
         least: Whether a fall must exceed chance, or the run's usual steps.
     """
     points, sign = _points(summary), 1 if summary.metric.higher_is_better else -1
@@ -62,11 +62,9 @@ def deepest_fall(summary: Summary) -> str:
     (at, by), sign = found[0], 1 if metric.higher_is_better else -1
     verb, before = "fell" if sign > 0 else "rose", points[at] + sign * by
     back = next((nth for nth, value in points.items() if nth > at and sign * (value - before) >= 0), None)
-    after = (
-        f"; round {back:,} is the first one that is as good as before" if back else "; no later round is as"
-    )
-    after += "" if back else " good as before"
-    return f"It {verb} by {units.points(by, metric)} to {metric.write(points[at])} in round {at:,}{after}."
+    then = f"round {back:,} is the first one that is" if back else "no later round is"
+    said = f"It {verb} by {units.points(by, metric)} to {metric.write(points[at])} in round {at:,}"
+    return f"{said}; {then} as good as before."
 
 
 def slid(summary: Summary, at: int, best: float) -> str:
@@ -161,27 +159,26 @@ def _why(summary: Summary, at: int, names: Names) -> str:
 def all_drawn(summary: Summary, names: Names) -> list[Block]:
     """Name all silos that rounds in which the model fell have drawn, where a sentence names some alone."""
     of = {at for at, _ in falls(summary) or falls(summary, least=False)[:1]}
-    each = ((r["round"], r["drawn"]) for r in summary.records if r["round"] in of and _is_drawn(r))
+    each = ((r["round"], asked(r)) for r in summary.records if r["round"] in of)
     return [
         Fold(f"All {len(silos):,} silos that trained in round {at:,}", [Said(names.listed(silos))])
         for at, silos in each if len(silos) > MOST_NAMED
     ]  # fmt: skip
 
 
-def _is_drawn(record: Mapping[str, object]) -> bool:
-    return isinstance(record.get("drawn"), list)
+def asked(record: Mapping[str, Any]) -> list[str]:
+    """Return the silos that a round has drawn, where it tells them."""
+    return of if isinstance(of := record.get("drawn"), list) else []
 
 
 def _drawn(summary: Summary, place: int, names: Names) -> list[str]:
     """Say which silos a round drew, and which of them for the first time, where it drew some alone."""
-    each = [r["drawn"] if _is_drawn(r) else [] for r in summary.records[: place + 1]]
+    each = [asked(r) for r in summary.records[: place + 1]]
     if not each[-1]:
         return []
     first = [silo for silo in each[-1] if not any(silo in before for before in each[:-1])]
-    said = f"{names.listed(each[-1], MOST_NAMED)} trained"
-    return [
-        f"{said}, of these {names.listed(first, MOST_NAMED)} for the first time" if first and place else said
-    ]
+    new = f", of these {names.listed(first, MOST_NAMED)} for the first time" if first and place else ""
+    return [f"{names.listed(each[-1], MOST_NAMED)} trained{new}"]
 
 
 def _absent(record: Mapping[str, object]) -> list[str]:

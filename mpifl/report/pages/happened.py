@@ -14,7 +14,7 @@ from mpifl.report.judging import NAMES, evaluates, ranked, scores, why_none
 from mpifl.report.observers import HELD_OUT, best_round, judged
 from mpifl.report.pages import diverged
 from mpifl.report.pages.diverged import Event, below_guessing
-from mpifl.report.pages.falls import MOST_NAMED, all_drawn, deepest_fall, rule, slid, told_falls
+from mpifl.report.pages.falls import MOST_NAMED, all_drawn, asked, deepest_fall, rule, slid, told_falls
 from mpifl.report.pages.trust_section import spent
 from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, units
 from mpifl.run.folder import number, why_lost
@@ -212,8 +212,8 @@ def happened(
         heads, rows = heads[:2], [row[:2] for row in rows]
     told = any("faults" in record for record in summary.records)
     fault = any(record.get("faults") or record.get("ranks_lost") for record in summary.records)
-    asked = _asked(summary, names)
-    note = [*asked, *[ALL_ASKED if asked else NO_FAULT] * (told and not fault), *rule(summary)]
+    each = _asked(summary, names)
+    note = [*each, *[ALL_ASKED if each else NO_FAULT] * (told and not fault), *rule(summary)]
     table = Table.of(heads, rows, text=1)
     blocks = [table, *all_drawn(summary, names)]
     return Figure("What happened", " ".join(note), blocks, wide=True) if rows else None
@@ -221,11 +221,11 @@ def happened(
 
 def _asked(summary: Summary, names: Names) -> list[str]:
     """Say how many silos rounds asked, where these were not all."""
-    many = {len(of) for record in summary.records if isinstance(of := record.get("drawn"), list)}
-    if not many:
+    drawn = [of for r in summary.records if (of := asked(r))]
+    if not (many := [*map(len, drawn)]):
         return []
     each = " to ".join(str(end) for end in sorted({min(many), max(many)}))
-    ever, every = {NAMES[one] for r in summary.records for one in r.get("drawn") or ()}, seen(summary, names)
+    ever, every = {NAMES[one] for of in drawn for one in of}, seen(summary, names)
     whole, never = max(names.many, len(every)), [one for one in every if one not in ever]
     said = [f"Each round asks {each}{f' of {whole:,}' if whole > max(many) else ''} silos."]
     if never:
@@ -243,11 +243,8 @@ def _marks(summary: Summary) -> list[Event]:
     if best := best_round(summary.records, metric):
         where = " on validation rows" if summary.by_valid else ""
         beaten = f", {chance.NO_BETTER}" * chance.guesses(summary, best[1])
-        found.append(
-            Event(
-                best[0], f"Best {metric.label}{where}: {metric.write(best[1])}{beaten}{slid(summary, *best)}"
-            )
-        )
+        said = f"Best {metric.label}{where}: {metric.write(best[1])}{beaten}{slid(summary, *best)}"
+        found.append(Event(best[0], said))
     if summary.stopped:
         found.append(Event(summary.rounds, "The run stops early"))
     return found
@@ -296,8 +293,6 @@ def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Eve
         also = f" ({_many(at)})" if len(at) > 1 else ""
         found.append(Event(at[0], f"{said[:1].upper()}{said[1:]}{also}", reason))
     if others := absent[MOST_LEFT_OUT:]:
-        many = sum(len(silos) for silos, _, _ in others)
-        found.append(
-            Event(min(at[0] for _, at, _ in others), f"{many:,} more silos are left out of some rounds")
-        )
+        many, first = sum(len(silos) for silos, _, _ in others), min(at[0] for _, at, _ in others)
+        found.append(Event(first, f"{many:,} more silos are left out of some rounds"))
     return found

@@ -116,9 +116,7 @@ def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
     """Say what chance makes of a metric at the end, as far as that is known: its interval and the base rate.
 
     Args:
-        summary: The run.
         key: The key of the metric in rounds.
-        name: The metric.
         rows: Of how many rows its value is, 0 where that is not known.
     """
     test, info, said = key.startswith("test_"), summary.info(name), []

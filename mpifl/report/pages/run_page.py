@@ -70,7 +70,6 @@ def write_report(
     """Write a run's page and return where it is.
 
     Args:
-        run: The run.
         out: The page; by default report.html in the run folder.
         alone: A run of the same silos, each of which trained by itself.
         scores: Files of `mpifl evaluate --json` for this run.
@@ -115,7 +114,6 @@ def page(
     """Return the page of a run.
 
     Args:
-        summary: The run.
         every: The seconds after which the page loads itself anew, if it does.
         alone: A run of the same silos, each of which trained by itself.
         found: The answers of its model; by default those that it tells.

@@ -47,7 +47,6 @@ def silos(
     """Return the table and the map, and the largest falls of single silos.
 
     Args:
-        summary: The run.
         names: What its silos are called.
         held: What each silo holds, by its name, as far as it is known.
         main: The chart of the main metric, on which the curve of a silo that is chosen is drawn.

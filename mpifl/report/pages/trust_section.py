@@ -99,11 +99,8 @@ def _masks(summary: Summary) -> list[Block]:
         return []
     told = [int(n) for record in summary.records if (n := number(record, "parties")) is not None]
     facts = [["sums", "masked: the server saw only the sum over all parties"]]
-    facts += (
-        [["parties", f"{min(told)} to {max(told)}" if min(told) < max(told) else f"{told[0]}"]]
-        if told
-        else []
-    )
+    ends = dict.fromkeys(map(str, sorted(told)[:: max(len(told) - 1, 1)]))
+    facts += [["parties", " to ".join(ends)]] if told else []
     facts += [[said, _figure(security, key, "{:.3g}")] for key, said in OF_MASKS.items() if key in security]
     return [Table.of([], facts)]
 

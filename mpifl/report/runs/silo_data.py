@@ -98,7 +98,6 @@ def alike_told(names: Sequence[str], metric: MetricInfo, others: Sequence[tuple[
 
     Args:
         names: These silos.
-        metric: The metric.
         others: Value and rows of every other silo, where known: what the metric is without them.
     """
     if not names:
@@ -110,11 +109,8 @@ def alike_told(names: Sequence[str], metric: MetricInfo, others: Sequence[tuple[
     said += f" {metric.title} counts them, although one answer is always right there"
     rows = sum(many for _, many in others)
     share = sum(value * many for value, many in others) / rows if rows else None
-    return (
-        f"{said}."
-        if share is None
-        else f"{said}; on the other silos' {rows:,} rows it is {metric.write(share)}."
-    )
+    more = "" if share is None else f"; on the other silos' {rows:,} rows it is {metric.write(share)}"
+    return f"{said}{more}."
 
 
 def rows_left_out(spec: object) -> list[str]:

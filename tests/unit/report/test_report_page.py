@@ -444,6 +444,12 @@ def test_lines_are_to_scale():
     flat = charts.lines("t", [charts.Line("a", [(1, 0.855), (2, 0.856)])], covers=units.two_points(0.856))
     assert marks(flat)[0][1] == "M0.0 120.00L1000.0 112.00", "a tenth of a point is no climb"
     assert charts.lines("t", [charts.Line("a", [(7, 0.5)])]).blocks == [], "a dot is not a curve"
+    assert units.axis([0.935, 0.935], ACCURACY)[1] == ["92%", "95%"], "and no axis up to 200%"
+    many = charts.lines("t", [charts.Line("a", [(1, 0.1), (5000, 0.2)])]).blocks[0].ticks
+    told = ["1,000", "2,000", "3,000", "4,000", "5,000"]
+    assert [(one.text, one.spare) for one in many] == list(zip(told, (False, True) * 3, strict=False))
+    bars = charts.columns([1, 9, 3], "Columns", 9)
+    assert [(one.at, one.text) for one in bars.levels] == [(100, "0"), (50, "5"), (0, "10")]
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.01), (2, None), (3, 1.0)])], log=True)
     assert marks(drawn) == [("dot test", "M0.0 200.00h0M1000.0 0.00h0")]
     assert drawn.note == "The vertical axis is logarithmic."

@@ -194,7 +194,7 @@ def test_the_page_of_a_split_network_says_whose_rows_and_columns_and_how_labels_
     assert "worst silo" not in words
     run = start("open", rounds=1)
     said = "Warning: labels are not protected: parties can tell them from the norms of the gradients that "
-    said += f"they receive, with an AUROC of up to {max(leaks(run)):.2%} in a round (50% is chance)."
+    said += f"they receive, with a label leak of up to {max(leaks(run)):.2%} in a round (50% reveals none)."
     assert "are not protected" not in words
     assert said in " ".join(Reader(write_report(run).read_text()).titles())
 
