@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,9 +13,9 @@ from mpifl.common.pages import (
     DIVERGING,
     Block,
     Mark,
-    Place,
     Plot,
     address,
+    charts,
     coloured,
     heat,
     numbered,
@@ -43,10 +42,10 @@ def moments(of_silo: Sequence[FeatureMoments], what: str) -> Plot:
     nothing of a silo where they are not finite."""
     mean, deviation = np.array([one.overall() for one in of_silo]).T
     finite = np.isfinite(mean) & np.isfinite(deviation)
-    low = float((mean - deviation)[finite].min()) if finite.any() else 0.0
-    high = float((mean + deviation)[finite].max()) if finite.any() else 0.0
-    span = high - low or 1.0
-    heights = [100 - 100 * (level - low) / span for level in (mean + deviation, mean, mean - deviation)]
+    y, levels = charts.levelled([*(mean - deviation)[finite], *(mean + deviation)[finite]], log=False)
+    heights = [
+        100 - 100 * (level - y.low) / (y.high - y.low) for level in (mean + deviation, mean, mean - deviation)
+    ]
     marks = [
         mark
         for silo, (top, middle, bottom) in enumerate(zip(*heights, strict=True))
@@ -56,15 +55,11 @@ def moments(of_silo: Sequence[FeatureMoments], what: str) -> Plot:
             Mark("area", f"M{silo + 0.1:g} {middle - 1.2:.2f}H{silo + 0.9:g}v2.4H{silo + 0.1:g}Z"),
         )
     ]
-    decimals = max(0, 2 - math.floor(math.log10(span)))
-    levels = [
-        Place(at, f"{level:.{decimals}f}") for at, level in ((0, high), (50, (high + low) / 2), (100, low))
-    ]
     return Plot(
         f"Mean and deviation of the {what} of every silo",
         marks,
         (len(mean), 100),
-        levels=levels,
+        levels=charts.beside(y, levels, lambda level: f"{level:.6g}".replace("-", "−")),
         ticks=numbered(len(mean)),
         unit="silo",
         high=110,

@@ -224,7 +224,8 @@ def _attempt(t: RunTraining, nth: int) -> Record:
     cohort = t.exchange.cohort(drawn, t.server, nth)
     scalars = reportable(t.algorithm.round(t.server, cohort), t.algorithm, t.exchange.names)
     t.selector.learn(cohort.losses)
-    return scalars | t.selector.pass_time(drawn, t.exchange.names)
+    moved = {} if cohort.update_norm is None else {"update_norm": cohort.update_norm}
+    return scalars | moved | t.selector.pass_time(drawn, t.exchange.names)
 
 
 def _check_finite(t: RunTraining) -> None:

@@ -112,18 +112,20 @@ def judged(one: Scored, metric: MetricInfo) -> str:
 
 
 def outcome(one: Scored, metric: MetricInfo) -> str:
-    """Say what is seen, and of no difference also which ones the interval does not exclude."""
-    said = judged(one, metric)
-    if said != NONE_SEEN or one.difference is None:
+    """Say what is seen, of no difference also which ones the interval does not exclude, and what rows of one
+    class leave undefined."""
+    said, words = judged(one, metric), list[str]()
+    if said == NONE_SEEN and one.difference is not None:
+        ends = [abs(end) for end in one.difference.reach]
+        each = zip(ends if metric.higher_is_better else ends[::-1], ("worse", "better"), strict=True)
+        words = [f"{units.points(of, metric)} {word}" for of, word in each if of][::-1]
+    said += f"; up to {' or '.join(words)} is not excluded" if words else ""
+    if not one.alike:
         return said
-    ends = [abs(end) for end in one.difference.reach]
-    worse, better = ends if metric.higher_is_better else ends[::-1]
-    words = [
-        f"{units.points(of, metric)} {word}" for of, word in ((better, "better"), (worse, "worse")) if of
-    ]
-    if not words:
-        return said
-    return f"{said}; up to {' or '.join(words)} is not excluded"
+    name = "AUROC" if one.difference else metric.label
+    return (
+        f"{said}: {name} is undefined" if said == ONE_CLASS else f"{said}; {ONE_CLASS}: {name} is undefined"
+    )
 
 
 def signed(metric: MetricInfo, value: float) -> str:
@@ -238,7 +240,8 @@ def _of(one: Scored, found: Baseline) -> dict[str, Any]:
         of = other.difference
         told = {"difference": of.by, "low": of.low, "high": of.high, "p": of.p, "p_holm": other.p}
         about["against_pooled"] = {**told, "judged": judged(other, found.metric)}
-    return {**about, "seen": one.seen, "judged": judged(one, found.metric)}
+    about |= {"seen": one.seen, "judged": judged(one, found.metric)}
+    return about | {"outcome": outcome(one, found.metric)}
 
 
 def _known(value: float) -> float | None:

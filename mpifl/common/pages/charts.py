@@ -20,6 +20,8 @@ MOST_TOLD = 600
 """Places whose figures the program tells: of many, those where a line is lowest and highest."""
 CUT = 4
 """A first value of more than so many times the highest of the others is cut."""
+PHONE = 18
+"""Characters of marks below a drawing for which a phone has room; of more it shows every second one."""
 NOTHING = 1e-300
 """Below this a span counts as none: a tenth of it may be 0."""
 WHOLE = ("round", "step")
@@ -136,8 +138,8 @@ def lines(
     if marked:
         levels, tell = marked(max(map(highest, values)))
         y = Scale(0, levels[-1])
-        cut = f" The first {along} took {write(values[0][0])}, more than the axis shows."
-        note += cut if values[0][0] > y.high else ""
+        first = write(values[0][0])
+        note += f" The first {along} took {first}, more than the axis shows." * (values[0][0] > y.high)
     else:
         edges = [edge for point in (band.points if band else ()) for edge in point[1:]]
         y, levels = levelled([*sum(values, edges), *covers, *([] if target is None else [target])], log)
@@ -149,11 +151,11 @@ def lines(
     marks = [Mark("area band", _area(band, x, y))] if band and band.points else []
     marks += [mark for line in shown for mark in _path(line, x, y)]
     marks += [Mark("under", _spans(sorted(under.said), x))] if under and under.said else []
-    marks += [Mark("target", f"M0 {up(y, target)}H{WIDE}")] if target is not None else []
+    marks += [] if target is None else [Mark("target", f"M0 {up(y, target)}H{WIDE}")]
     plot = Plot(title, marks, levels=beside(y, levels, tell if marked else write),
                 ticks=below(x, along in WHOLE), unit=along, scales=(x, y), high=260 if wide else high,
                 told=_told(shown, under, x, write, along))  # fmt: skip
-    return Figure(title, note.strip(), [plot], keys, wide)
+    return Figure(title, f"{note}{' The vertical axis is logarithmic.' * y.log}".strip(), [plot], keys, wide)
 
 
 def _keys(
@@ -197,8 +199,10 @@ def beside(y: Scale, levels: Sequence[float], write: Write) -> list[Place]:
 
 def below(x: Scale, whole: bool = True) -> list[Place]:
     """Return the round numbers below a drawing: whole ones of what is counted, as rounds are."""
-    levels: set[float] = {round(level) if whole else level for level in ticks(x.low, x.high, 6)}
-    return [Place(100 * x(level), f"{level:,.10g}") for level in sorted(levels) if x.low <= level <= x.high]
+    levels = sorted({round(level) if whole else level for level in ticks(x.low, x.high, 6)}, reverse=True)
+    named = [(level, f"{level:,.10g}") for level in levels if x.low <= level <= x.high]
+    wide = sum(len(text) for _, text in named) > PHONE
+    return [Place(100 * x(of), text, wide and nth % 2 > 0) for nth, (of, text) in enumerate(named)][::-1]
 
 
 def _path(line: Line, x: Scale, y: Scale) -> list[Mark]:
@@ -256,24 +260,21 @@ def _told(shown: Sequence[Line], under: Under | None, x: Scale, write: Write, al
 
 
 def columns(
-    values: Sequence[float],
-    what: str,
-    most: float,
-    unit: str = "silo",
-    names: Sequence[str] = (),
+    values: Sequence[float], what: str, most: float, unit: str = "silo", names: Sequence[str] = ()
 ) -> Plot:
     """Draw a number of each of many things as bars side by side; one of `most` has the full height.
 
     They are called by their names, as far as these have room, else by numbers.
     """
-    gap = 0.15 if len(values) <= 150 else 0.0
+    gap, levels = 0.15 if len(values) <= 150 else 0.0, ticks(0, max(most, 1), 3)
+    y = Scale(0, levels[-1])
     path = "".join(
-        f"M{nth + gap:g} 100V{100 - 100 * value / (most or 1):.2f}H{nth + 1 - gap:g}V100Z"
+        f"M{nth + gap:g} 100V{100 - 100 * y(value):.2f}H{nth + 1 - gap:g}V100Z"
         for nth, value in enumerate(values)
     )
     said = f"{what} of every {unit}, {min(values):,} to {max(values):,}"
-    levels = [Place(0, f"{round(most):,}"), Place(50, f"{round(most) // 2:,}"), Place(100, "0")]
-    return Plot(said, [Mark("area one", path)], (len(values), 100), levels=levels,
+    whole = beside(y, [level for level in levels if level == round(level)], "{:,.0f}".format)
+    return Plot(said, [Mark("area one", path)], (len(values), 100), levels=whole,
                 ticks=across(names) if names else numbered(len(values)), unit=unit, high=110)  # fmt: skip
 
 

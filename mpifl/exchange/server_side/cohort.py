@@ -12,6 +12,7 @@ from mpifl.algorithms import Lead, Server, Work
 from mpifl.common import RoundLost
 from mpifl.exchange.server_side.admission import ExpectedUpdates
 from mpifl.exchange.server_side.outcome import Outcome
+from mpifl.transforms import norm_of
 from mpifl.wire import DTYPES, Compute, Converse, Mean, Request, Scalar, VectorSpec
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class ServerCohort:
     attempt: int = 0
     losses: dict[int, float] = field(default_factory=dict)
     """The `train_loss` of each silo's last update that counted."""
+    update_norm: float | None = None
+    """The L2 norm of the last mean `delta`, as the server uses it: after masks, noise and codecs."""
 
     def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
         """Run `work` at every silo of the cohort with this message; return the weighted mean of the updates.
@@ -49,6 +52,8 @@ class ServerCohort:
         self.losses |= {k: float(one["train_loss"]) for k, one in mean.silos.items() if "train_loss" in one}
         for transform in reversed(transforms):
             mean = transform.mean(self.server, mean, purpose)
+        if "delta" in mean.vectors:
+            self.update_norm = float(f"{norm_of([mean.vectors['delta']]):.6g}")  # on any threads
         return mean
 
     def of(self, silos: Sequence[int]) -> ServerCohort:

@@ -47,6 +47,7 @@ from .rule_weights import (
 from .silo_scores import (
     NAMES as NAMES,
     NONE_HELD_OUT as NONE_HELD_OUT,
+    evaluates as evaluates,
     ranked as ranked,
     scores as scores,
     weights_told as weights_told,

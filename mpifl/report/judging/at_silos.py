@@ -187,8 +187,6 @@ def score_silos(
     """Score a model on a split of each silo, one shard after another.
 
     Args:
-        trained: The run.
-        model: Its model.
         split: Which.
         usual: Without `split`, the first of these that a silo has.
 

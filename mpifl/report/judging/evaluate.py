@@ -31,7 +31,6 @@ def evaluate_run(
     """Score the model of a run on its shard folder's test set and print the figures.
 
     Args:
-        run: The run folder.
         trusted: The plug-ins that its job may import.
         last: Score the model of the last round, or of the beginning.
         file: A JSON file to write.
@@ -76,13 +75,7 @@ def evaluate_silos(
 ) -> None:
     """Score the model of a run on a split of each silo and print the figures of each and of all.
 
-    Args:
-        run: The run folder.
-        trusted: The plug-ins that its job may import.
-        last: Score the model of the last round, or of the beginning.
-        file: A JSON file to write.
-        split: Which; by default `test`, or `valid` at a silo that has no `test`.
-        metrics: Further metrics by which it is judged.
+    Arguments are those of `evaluate_run`, and the split: by default `test`, or `valid` at a silo without it.
 
     Raises:
         InputError: as of `evaluate_run`, or no silo has such a split that can be read here.
@@ -108,15 +101,12 @@ def evaluate_shards(
     """Score the model of a run on shards that need not be the run's own, such as a later site's, and print
     the figures of each and of all.
 
+    Arguments are those of `evaluate_run`, and these:
+
     Args:
-        run: The run folder.
         data: A shard folder, or one shard beside what describes it.
-        trusted: The plug-ins that its job may import.
-        last: Score the model of the last round, or of the beginning.
-        file: A JSON file to write.
         split: Which; by default `test`, else `valid`, and of a shard that has neither `train`.
         force: Take shards that another spec has cut.
-        metrics: Further metrics by which it is judged.
 
     Raises:
         InputError: the run has no model yet, the examples are not such as it has learned from, or

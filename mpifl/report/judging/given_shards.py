@@ -53,7 +53,6 @@ def check_fit(
     """See that examples are what the model of a run has learned from.
 
     Args:
-        run: The run folder.
         data: What is predicted, for the error.
         given: What is said of it.
         taken: What is said of the training's shards.

@@ -50,7 +50,6 @@ def predict_run(
     """Write a table with a row for each example of some shards: what the model of a run says of it.
 
     Args:
-        run: The run folder.
         data: A shard folder, or one shard beside the `federation.json` or the entry that describes it.
         out: The file, `.parquet`, `.csv` or `.npz`.
         trusted: The plug-ins that the run's job may import.
@@ -88,7 +87,6 @@ def table_of(out: Path, data: Path, split: str | None) -> Iterator[Append]:
     """Lend what appends predictions to a file; say at the end how many there are.
 
     Args:
-        out: The file.
         data: What is predicted, for the error.
         split: The split that alone is wanted.
 
@@ -138,15 +136,13 @@ def predict_pieces(
 ) -> None:
     """Write a table with a row for each of some examples without targets, in their order.
 
+    Arguments are those of `predict_run`, and these:
+
     Args:
-        run: The run folder.
-        job: Its job.
+        job: The run's job.
         spec: What it was trained on.
         pieces: Features [m, *shape] as shards store them, perhaps by name, and where they were given.
-        out: The file.
         data: Where the examples are from, for the error.
-        last: Take the model of the last round, or a silo's own.
-        masks: Takes the predicted masks of images.
 
     Raises:
         InputError: there is no such model, there are no examples, or the file cannot be written.

@@ -121,8 +121,6 @@ def figures_of_rows(trained: Trained, model: FlatModel, split: Split) -> RowFigu
 
     Args:
         trained: The model's run.
-        model: The model.
-        split: The rows.
 
     Raises:
         InputError: the metric needs all answers at once, and they are of unequal lengths.

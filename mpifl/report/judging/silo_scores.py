@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,11 @@ def ranked(silos: Mapping[str, Mapping[str, Any]], metric: MetricInfo) -> list[t
     found = [(name, number(each, metric.name)) for name, each in silos.items()]
     sign = 1 if metric.higher_is_better else -1
     return sorted(found, key=lambda one: (one[1] is None, sign * (one[1] or 0.0)))
+
+
+def evaluates(summary: Summary, *more: str) -> str:
+    """Return the command, in quotes, that scores a run's model; `more` says on what."""
+    return f"'mpifl evaluate {shlex.join([str(summary.run), *more])}'"
 
 
 def why_none(job: Mapping[str, Any], scored: bool = False) -> str:

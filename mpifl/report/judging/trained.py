@@ -107,7 +107,6 @@ def read_trained(
     """Read a run's job, and what its shard folder holds.
 
     Args:
-        run: The run folder.
         trusted: The plug-ins that its job may import.
         counts: Whether scores are to count answers.
         metrics: Names of metrics that are to judge it besides those of its job.
@@ -202,8 +201,6 @@ def model_file(run: Path, job: Job, last: Which = False) -> Path:
     """Return the file of a run's model: of its best round where that is kept, else of its last one.
 
     Args:
-        run: The run folder.
-        job: Its job.
         last: Return the model of the last round in any case, the one of the beginning, or a silo's own.
 
     Raises:

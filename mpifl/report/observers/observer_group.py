@@ -55,7 +55,6 @@ class Observers:
         """Tell a line that the user should see.
 
         Args:
-            text: The line.
             once: What it is about; of one thing the user reads once in a training. None: the line always
                 counts.
         """

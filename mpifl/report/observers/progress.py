@@ -100,7 +100,6 @@ def stopped_early(
     """Return at which round a run has stopped early, why, and which round was best; "" if it has not.
 
     Args:
-        records: Its rounds.
         rounds, stops_at, metric, patience: As `at_end` has them.
     """
     last = records[-1]

@@ -76,11 +76,7 @@ def counted(summaries: Sequence[Summary]) -> tuple[list[Summary], dict[str, Held
         ran = read_environment(first.run)
         spec = trained_on(first, ran)
         held, lost = examples(first, spec, Names(ran.get("silos", ())), ran), rows_left_out(spec)
-    return (
-        [as_counted(run, held) for run in summaries],
-        held,
-        lost,
-    )
+    return [as_counted(run, held) for run in summaries], held, lost
 
 
 def _by_seed(one: Standing) -> dict[str, dict[Hashable, float]]:
@@ -173,12 +169,8 @@ def _without(found: Sequence[Standing], held: Mapping[str, Held]) -> str:
     for told in (scores(run) for one in found for run in one.group.runs):
         without |= dict.fromkeys(name for name, of in told.items() if number(of, metric.name) is None)
     rest = [name for name in without if name not in alike or metric.name != "auroc"]
-    said = (
-        f"Left out, since their rows have no {metric.label}: {NAMES.listed(rest, MOST_NAMED)}."
-        if rest
-        else ""
-    )
-    return f"{alike_told(alike, metric)} {said}".strip()
+    said = f" Left out, since their rows have no {metric.label}: {NAMES.listed(rest, MOST_NAMED)}."
+    return f"{alike_told(alike, metric)}{said * bool(rest)}".strip()
 
 
 def alike_of(found: Sequence[Standing], held: Mapping[str, Held]) -> list[str]:

@@ -57,6 +57,7 @@ TEST = (
     "A t-test over the seeds compares each setting with the first, which has the best mean. It is paired "
     "where both have the same seeds, else Welch's."
 )
+WORST = " Worst silo: the mean over seeds, then the worst of all with its silo and run."
 HOLM = " Interval and p are corrected by Holm for all pairs of settings."
 BY_ROWS = (
     " The interval by rows is what chance makes of the {:,} rows that judge, for one model of each setting "
@@ -75,11 +76,9 @@ def compare_page(
     """Return the page of some runs.
 
     Args:
-        summaries: The runs.
         left_out: Why others cannot be read.
         target: A value of the main metric to mark.
         path: Where the page will lie: links to the runs' own pages start there.
-        title: Its heading.
         against: The setting that silos' figures are held against, by its name on the page.
 
     Raises:
@@ -137,7 +136,7 @@ def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found
     said = f"{len(ranked):,} of {many:,} runs are ranked."
     said += f" Left out: {', '.join(out)}." if out else ""
     warned = [name[run.run] for run in ranked if not run.finished]
-    return said + (f" Ranked although not finished: {', '.join(warned)}." if warned else "")
+    return said + (f" Ranked although not finished: {units.listed(warned)}." if warned else "")
 
 
 def _many(number: int, what: str) -> str:
@@ -191,11 +190,10 @@ def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> Fold
 def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Figure:
     """Return a row for each setting, the best first: its mean, a dot a seed, what it cost."""
     metric, (place, axis), others = found[0].metric, _places(found), rivals(found)
-    several, worst = any(len(one.ends) > 1 for one in found), found[0].worst_head
-    worst += ": mean over seeds; lowest of all" if several else ""
+    several = any(len(one.ends) > 1 for one in found)
     told = [nth for nth, _ in enumerate(HEADS) if any(one.cells()[nth] != "-" for one in others)]
     unit = [f", {POINTS}" * (metric.share and head != "p") for head in HEADS]
-    heads = [metric.label, DOTS, *(HEADS[nth] + unit[nth] for nth in told), worst]
+    heads = [metric.label, DOTS, *(HEADS[nth] + unit[nth] for nth in told), found[0].worst_head]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
     for one, rival in zip(found, [None, *others], strict=True):
@@ -214,6 +212,7 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
         row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
     note = "Each dot is a run with its own seed. The line is mean ± standard deviation over the seeds."
+    note += WORST * several
     note += f" {TEST}" * any(one.test for one in others)
     note += HOLM * (sum(len(one.ends) > 1 for one in found) > 2)
     if found[0].judged and any(one.rows for one in others):

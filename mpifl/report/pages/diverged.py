@@ -61,10 +61,13 @@ def of_no_use(summary: Summary) -> bool:
 
 
 def cause(job: Mapping[str, Any]) -> str:
-    """Say what usually makes a job diverge, and its value; "" where that is not known."""
+    """Say what usually makes a job diverge, its value, and what to do; "" where that is not known."""
     local = job.get("local")
     lr = number(local, "lr") if isinstance(local, Mapping) else None
-    return "" if lr is None else f"The usual cause is too large a learning rate: [local] lr is {lr:g}. "
+    if lr is None:
+        return ""
+    lower = f"Lower it and rerun, say with --set local.lr={lr / 10:g} and another --out. "
+    return f"The usual cause is too large a learning rate: [local] lr is {lr:g}. {lower}"
 
 
 def model_told(summary: Summary) -> str:
@@ -153,7 +156,8 @@ def _at_silos(summary: Summary, names: Names) -> Iterator[Event]:
                 if isinstance(told, Mapping) and "loss" in told and number(told, "loss") is None]  # fmt: skip
         if out:
             who = NAMES.listed(list(dict.fromkeys(out)), 3)
-            yield Event(record["round"], f"{who[:1].upper()}{who[1:]} first had figures that are not finite")
+            said = f"{who[:1].upper()}{who[1:]} first had figures that are not finite"
+            yield Event(record["round"], said, cause(summary.job).rstrip(". "))
             return
 
 

@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from mpifl.common import Names
+from mpifl.common.pages import Block, Fold, Said
 from mpifl.report.judging import NAMES
 from mpifl.report.pages.diverged import Event, since
 from mpifl.report.runs import Held, Summary, chance, units
@@ -24,6 +26,8 @@ MOST_LOOKED = 200
 UNKNOWN = "not known why"
 DEEP = 0.25
 """A fall of this share of the whole span is told at the top."""
+NEAR, LONG = 10, 3
+"""A mean update is told as long if it is so many times the median of so many rounds before and after it."""
 FEWEST = 6
 """Right answers that a fall beyond chance loses at least: the exact p of five is 0.06."""
 
@@ -32,7 +36,6 @@ def falls(summary: Summary, least: bool = True) -> list[tuple[int, float]]:
     """Return the rounds of the largest falls, the largest first, and how much each is worse.
 
     Args:
-        summary: The run.
         least: Whether a fall must exceed chance, or the run's usual steps.
     """
     points, sign = _points(summary), 1 if summary.metric.higher_is_better else -1
@@ -59,11 +62,9 @@ def deepest_fall(summary: Summary) -> str:
     (at, by), sign = found[0], 1 if metric.higher_is_better else -1
     verb, before = "fell" if sign > 0 else "rose", points[at] + sign * by
     back = next((nth for nth, value in points.items() if nth > at and sign * (value - before) >= 0), None)
-    after = (
-        f"; round {back:,} is the first one that is as good as before" if back else "; no later round is as"
-    )
-    after += "" if back else " good as before"
-    return f"It {verb} by {units.points(by, metric)} to {metric.write(points[at])} in round {at:,}{after}."
+    then = f"round {back:,} is the first one that is" if back else "no later round is"
+    said = f"It {verb} by {units.points(by, metric)} to {metric.write(points[at])} in round {at:,}"
+    return f"{said}; {then} as good as before."
 
 
 def slid(summary: Summary, at: int, best: float) -> str:
@@ -125,7 +126,7 @@ def _usual(summary: Summary, old: float, new: float) -> str:
     rows, metric = _rows(summary), summary.metric
     if rows and not chance.differ(old, new, rows):
         reach = units.between(*chance.apart(new, old, rows), metric)
-        return f"within chance: 95% interval {reach} ({rows:,} rows)"
+        return f"may be chance: its 95% interval, {reach} on {rows:,} rows, includes 0"
     step = median(abs(one - other) for (_, one), (_, other) in pairwise(_points(summary)))
     return f"the median step between rounds is {units.points(step, metric)}"
 
@@ -148,19 +149,36 @@ def _why(summary: Summary, at: int, names: Names) -> str:
     new, old = number(record, "train_loss"), number(before, "train_loss")
     if new is not None and old is not None and new > chance.GREW * old > 0:
         said.append(f"the training loss rose from {old:.3g} to {new:.3g}")
+    near = summary.records[max(place - NEAR, 0) : place + NEAR + 1]
+    norms = [norm for r in near if (norm := number(r, "update_norm"))]
+    if norms and (times := (number(record, "update_norm") or 0.0) / median(norms)) > LONG:
+        said.append(f"the mean update was {times:.3g} times as long as in the median round near it")
     return "; ".join([*(said or [UNKNOWN]), *_drawn(summary, place, names)])
+
+
+def all_drawn(summary: Summary, names: Names) -> list[Block]:
+    """Name all silos that rounds in which the model fell have drawn, where a sentence names some alone."""
+    of = {at for at, _ in falls(summary) or falls(summary, least=False)[:1]}
+    each = ((r["round"], asked(r)) for r in summary.records if r["round"] in of)
+    return [
+        Fold(f"All {len(silos):,} silos that trained in round {at:,}", [Said(names.listed(silos))])
+        for at, silos in each if len(silos) > MOST_NAMED
+    ]  # fmt: skip
+
+
+def asked(record: Mapping[str, Any]) -> list[str]:
+    """Return the silos that a round has drawn, where it tells them."""
+    return of if isinstance(of := record.get("drawn"), list) else []
 
 
 def _drawn(summary: Summary, place: int, names: Names) -> list[str]:
     """Say which silos a round drew, and which of them for the first time, where it drew some alone."""
-    each = [of if isinstance(of := r.get("drawn"), list) else [] for r in summary.records[: place + 1]]
+    each = [asked(r) for r in summary.records[: place + 1]]
     if not each[-1]:
         return []
     first = [silo for silo in each[-1] if not any(silo in before for before in each[:-1])]
-    said = f"{names.listed(each[-1], MOST_NAMED)} trained"
-    return [
-        f"{said}, of these {names.listed(first, MOST_NAMED)} for the first time" if first and place else said
-    ]
+    new = f", of these {names.listed(first, MOST_NAMED)} for the first time" if first and place else ""
+    return [f"{names.listed(each[-1], MOST_NAMED)} trained{new}"]
 
 
 def _absent(record: Mapping[str, object]) -> list[str]:

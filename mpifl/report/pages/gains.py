@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from mpifl.common import LARGEST_FILE, InputError, one_line, read_whole
 from mpifl.common.pages import Block, Cell, Said, Table, charts
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.judging import NONE_HELD_OUT, ranked, scores, why_none
+from mpifl.report.judging import NONE_HELD_OUT, evaluates, ranked, scores, why_none
 from mpifl.report.runs import Difference, Held, Summary, chance, one_class, trains_alone, units
 from mpifl.run.folder import same_data
 from mpifl.run.job import OF_SUMS
@@ -158,14 +158,17 @@ def how_to_tell(summary: Summary) -> str:
         how = "To answer, the party with the labels trains a model on its own columns alone"
         return f"{how}, with the same training and test rows."
     if "privacy" in summary.job or "security" in summary.job:
-        how = (
-            "Each silo can tell for itself. It keeps rows that no model is trained on, as the test split of a"
-        )
-        how += " shard. It trains a model on its other rows alone, and scores both runs by"
-        return f"{how} 'mpifl evaluate RUN --data SHARD'."
+        given = evaluates(summary, "--data", str(summary.job.get("shards", "SHARDS")))
+        how = "Each silo can tell for itself. It keeps rows that no model is trained on, as a test split, and"
+        how += f" trains a model on its other rows alone. {given} scores this model on the shards that it can"
+        return f"{how} read; the same with the folder of the other run scores the other."
     if summary.own_models or "personal" in algorithm:
-        how = "Train each silo alone (algorithm 'ditto' with lambda = 0), then run"
-        return f"{how} 'mpifl report {run} --alone RUN'."
+        how = (
+            f"Copy {run}/job.toml to alone.toml. Let its [algorithm] be name = 'ditto', lambda = 0. Then run"
+        )
+        return (
+            f"{how} 'mpifl train alone.toml --out {run}-alone' and 'mpifl report {run} --alone {run}-alone'."
+        )
     return f"To answer, run 'mpifl baseline {run}/job.toml --out {run}-baseline'."
 
 
@@ -179,7 +182,7 @@ def _told_by_baseline(summary: Summary) -> list[Block]:
             verdict, test = (one_line(str(told[key])) for key in ("verdict", "test"))
             said = f"Did it help a silo? {verdict} {TOLD} {test}."
             rows = [[name, *_told_of(one, summary.metric)] for name, one in told["silos"].items()]
-            return [Said(said), Table.of(TOLD_HEADS, rows)]
+            return [Said(said), Table.of(TOLD_HEADS, rows, text=5)]
     return []
 
 
@@ -187,10 +190,11 @@ def _told_of(one: Mapping[str, Any], metric: MetricInfo) -> list[str]:
     """Return the cells of a silo, given its record in `baseline.json`."""
     values = [one[key] for key in ("alone", "federated")]
     written = ["–" if value is None else metric.write(value) for value in values]
+    came = one_line(str(one.get("outcome", one["judged"])))
     if "difference" not in one:
-        return [*written, "–", "–", one_line(str(one["judged"]))]
+        return [*written, "–", "–", came]
     by = Gain(values[0], one["difference"], None).write(metric)
-    return [*written, by, units.between(one["low"], one["high"], metric), one_line(str(one["judged"]))]
+    return [*written, by, units.between(one["low"], one["high"], metric), came]
 
 
 def gains_over(alone: Summary, summary: Summary, held: Mapping[str, Held]) -> dict[str, Gain]:

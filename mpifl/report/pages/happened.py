@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -11,11 +10,11 @@ from types import MappingProxyType
 
 from mpifl.common import Names
 from mpifl.common.pages import Figure, Table
-from mpifl.report.judging import NAMES, ranked, scores, why_none
+from mpifl.report.judging import NAMES, evaluates, ranked, scores, why_none
 from mpifl.report.observers import HELD_OUT, best_round, judged
 from mpifl.report.pages import diverged
 from mpifl.report.pages.diverged import Event, below_guessing
-from mpifl.report.pages.falls import MOST_NAMED, deepest_fall, rule, slid, told_falls
+from mpifl.report.pages.falls import MOST_NAMED, all_drawn, asked, deepest_fall, rule, slid, told_falls
 from mpifl.report.pages.trust_section import spent
 from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, units
 from mpifl.run.folder import number, why_lost
@@ -53,19 +52,18 @@ def _reached(summary: Summary) -> str:
     by = f", by {summary.model_words}" if summary.model_words else ""
     by += ", by the shared model" if summary.personal and judged == metric.test else ""
     tested = "the test rows of all silos" if "split" in summary.job else "the server's test set"
+    key, rows = (summary.main or [""])[0], 0 if final is not None else summary.rows
+    ends = None if useless else chance.reach_at_end(summary, metric, key, rows)
+    sure = f" (95% interval {metric.write(ends[0])} to {metric.write(ends[1])})" if ends else ""
     if final is not None:
         whose = tested if metric.test in summary.at_end else "the test rows of all silos"
-        return f"{title} is {metric.write(final)} on {whose}, scored once at the end{by}{end}"
+        return f"{title} is {metric.write(final)}{sure} on {whose}, scored once at the end{by}{end}"
     if judged is None or (value := summary.figure(judged)) is None:
         return _unscored(summary)
     held = "the silos' validation rows" if summary.by_valid else HELD_OUT
     held = f"on {held}, taken together as one set"
     of = {metric.test: f"on {tested}", metric.pooled: held}
     mean = f"as the silos' mean, weighted by {'validation rows' if summary.by_valid else 'examples'}"
-    sure = ""
-    if summary.rows and chance.counts(metric) and not useless:
-        low, high = map(metric.write, chance.interval(value, summary.rows))
-        sure = f" (95% interval {low} to {high})"
     return f"{title} is {metric.write(value, summary.target)}{sure} {of.get(judged, mean)}{by}{end}"
 
 
@@ -151,8 +149,7 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     own = " Each silo has a model of its own." if summary.personal else ""
     algorithm, main = summary.job.get("algorithm", {}), summary.main
     if own and "personal" not in algorithm and main and main[0] != summary.metric.test:
-        command = f"'mpifl evaluate {shlex.quote(str(summary.run))} --silos'"
-        own += f" The shared model beside it was not scored; {command} does so."
+        own += f" The shared model beside it was not scored; {evaluates(summary, '--silos')} does so."
     without = [name for name, value in each if value is None and name not in alike]
     lacks = f" The rows of {NAMES.listed(without, MOST_NAMED)} have no {summary.metric.label}."
     mean = write(fmean(value for _, value in found))
@@ -215,19 +212,20 @@ def happened(
         heads, rows = heads[:2], [row[:2] for row in rows]
     told = any("faults" in record for record in summary.records)
     fault = any(record.get("faults") or record.get("ranks_lost") for record in summary.records)
-    asked = _asked(summary, names)
-    note = [*asked, *[ALL_ASKED if asked else NO_FAULT] * (told and not fault), *rule(summary)]
+    each = _asked(summary, names)
+    note = [*each, *[ALL_ASKED if each else NO_FAULT] * (told and not fault), *rule(summary)]
     table = Table.of(heads, rows, text=1)
-    return Figure("What happened", " ".join(note), [table], wide=True) if rows else None
+    blocks = [table, *all_drawn(summary, names)]
+    return Figure("What happened", " ".join(note), blocks, wide=True) if rows else None
 
 
 def _asked(summary: Summary, names: Names) -> list[str]:
     """Say how many silos rounds asked, where these were not all."""
-    many = {len(of) for record in summary.records if isinstance(of := record.get("drawn"), list)}
-    if not many:
+    drawn = [of for r in summary.records if (of := asked(r))]
+    if not (many := [*map(len, drawn)]):
         return []
     each = " to ".join(str(end) for end in sorted({min(many), max(many)}))
-    ever, every = {NAMES[one] for r in summary.records for one in r.get("drawn") or ()}, seen(summary, names)
+    ever, every = {NAMES[one] for of in drawn for one in of}, seen(summary, names)
     whole, never = max(names.many, len(every)), [one for one in every if one not in ever]
     said = [f"Each round asks {each}{f' of {whole:,}' if whole > max(many) else ''} silos."]
     if never:
@@ -245,11 +243,8 @@ def _marks(summary: Summary) -> list[Event]:
     if best := best_round(summary.records, metric):
         where = " on validation rows" if summary.by_valid else ""
         beaten = f", {chance.NO_BETTER}" * chance.guesses(summary, best[1])
-        found.append(
-            Event(
-                best[0], f"Best {metric.label}{where}: {metric.write(best[1])}{beaten}{slid(summary, *best)}"
-            )
-        )
+        said = f"Best {metric.label}{where}: {metric.write(best[1])}{beaten}{slid(summary, *best)}"
+        found.append(Event(best[0], said))
     if summary.stopped:
         found.append(Event(summary.rounds, "The run stops early"))
     return found
@@ -298,8 +293,6 @@ def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Eve
         also = f" ({_many(at)})" if len(at) > 1 else ""
         found.append(Event(at[0], f"{said[:1].upper()}{said[1:]}{also}", reason))
     if others := absent[MOST_LEFT_OUT:]:
-        many = sum(len(silos) for silos, _, _ in others)
-        found.append(
-            Event(min(at[0] for _, at, _ in others), f"{many:,} more silos are left out of some rounds")
-        )
+        many, first = sum(len(silos) for silos, _, _ in others), min(at[0] for _, at, _ in others)
+        found.append(Event(first, f"{many:,} more silos are left out of some rounds"))
     return found

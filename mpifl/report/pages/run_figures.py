@@ -9,7 +9,7 @@ from re import fullmatch
 
 from mpifl.common import Names
 from mpifl.common.pages import Figure, charts
-from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers
+from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.judging import scores
 from mpifl.report.observers import TOGETHER
 from mpifl.report.pages.falls import falls
@@ -116,17 +116,11 @@ def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
     """Say what chance makes of a metric at the end, as far as that is known: its interval and the base rate.
 
     Args:
-        summary: The run.
         key: The key of the metric in rounds.
-        name: The metric.
         rows: Of how many rows its value is, 0 where that is not known.
     """
     test, info, said = key.startswith("test_"), summary.info(name), []
-    of = summary.answers.get("test" if test else "silos", ToldAnswers())
-    ends = of.intervals.get(name)
-    if ends is None and rows and summary.main and chance.counts(info):
-        ends = chance.interval(summary.main[1], rows)
-    if ends is not None:
+    if (ends := chance.reach_at_end(summary, info, key, rows)) is not None:
         said.append(f"95% interval {info.write(ends[0])} to {info.write(ends[1])}")
         said[0] += f", by chance of these {rows:,} rows alone" if rows else ""
     guess, where = chance.commonest(summary, test)
@@ -164,9 +158,9 @@ def one_seed(summary: Summary) -> str:
 
 def reach_of(value: float, of: Held | None, metric: MetricInfo) -> str:
     """Say what chance makes of a silo's score by its held-out rows; "" where that is not known."""
-    if of is None or not of.out or not chance.counts(metric):
+    if of is None or (found := of.interval(value, metric)) is None:
         return ""
-    ends = units.reach(chance.interval(value, of.out), metric)
+    ends = units.reach(found, metric)
     alike = "rows of one class; " if of.commonest == 1 else ""
     return f"{alike}95% interval {ends} on {of.out:,} row{'s' * (of.out > 1)}; "
 
@@ -253,8 +247,8 @@ def time(summary: Summary) -> Figure | None:
         return None
     whole = rounds + scoring + saving
     parts = [training - waiting, waiting, talking, scoring, saving, max(rounds - training - talking, 0.0)]
-    named = zip([*PARTS[:3], "scoring", "checkpoints", "server"], parts, strict=True)
-    share = " · ".join(f"{name} {part / whole:.0%}" for name, part in named if part)
+    named = zip([*PARTS[:3], "scoring", "checkpoints", "server"], parts, units.shares(parts), strict=True)
+    share = " · ".join(f"{name} {of}%" for name, part, of in named if part)
     names = [*IN_ROUNDS, "scoring", "checkpoints", "waiting for the server"]
     sent, received = (units.size(summary.total(key)) for key in ("bytes_sent", "bytes_received"))
     note = f"Average over workers, all rounds: {share}. Sent to silos: {sent}, received: {received}."

@@ -70,7 +70,6 @@ def write_report(
     """Write a run's page and return where it is.
 
     Args:
-        run: The run.
         out: The page; by default report.html in the run folder.
         alone: A run of the same silos, each of which trained by itself.
         scores: Files of `mpifl evaluate --json` for this run.
@@ -93,7 +92,7 @@ def write_report(
     content = page(summary, alone=read_run(alone) if alone else None, found=found)
     if plots is not None:
         spec = trained_on(summary, read_environment(run))
-        plot_answers(found._replace(doubt=doubts(spec)), _classes(spec), plots)
+        plot_answers(found._replace(doubt=doubts(spec)), getattr(spec, "class_names", None) or (), plots)
     write_page("--out", path, content)
     return path
 
@@ -109,18 +108,12 @@ def place(run: Path, out: Path | None) -> Path:
     return path
 
 
-def _classes(spec: object) -> Sequence[str]:
-    """Return the names of the classes, if a shard folder has told them."""
-    return getattr(spec, "class_names", None) or ()
-
-
 def page(
     summary: Summary, every: float | None = None, alone: Summary | None = None, found: Answered | None = None
 ) -> str:
     """Return the page of a run.
 
     Args:
-        summary: The run.
         every: The seconds after which the page loads itself anew, if it does.
         alone: A run of the same silos, each of which trained by itself.
         found: The answers of its model; by default those that it tells.
@@ -129,17 +122,18 @@ def page(
         InputError: `alone` is none to be held against.
     """
     environment = read_environment(summary.run)
-    names = Names(environment.get("silos", ()))
-    spec = trained_on(summary, environment)
+    names, spec = Names(environment.get("silos", ())), trained_on(summary, environment)
     held = examples(summary, spec, names, environment)
     summary = replace(as_counted(summary, held), rows=rows_of_rounds(summary, spec))
     found = (answered(summary) if found is None else found)._replace(doubt=doubts(spec))
+    held = found.reaching(held, summary.metric)
     summary = replace(summary, remarks=(*summary.remarks, *found.doubts(chance.counts(summary.metric))))
-    over, classes = gains_over(alone, summary, held) if alone is not None else {}, _classes(spec)
+    over = gains_over(alone, summary, held) if alone is not None else {}
+    classes: Sequence[str] = getattr(spec, "class_names", None) or ()
     weak = weak_answers(found.rows.get(TEST) or found.rows.get(SILOS), classes)
     gain = [run_figures.one_seed(summary), *compared(summary, alone, over, held), weak, *rows_left_out(spec)]
     main = run_figures.curve(summary, names)
-    drawn, fallen = silos(summary, names, found.reaching(held, summary.metric), main, over)
+    drawn, fallen = silos(summary, names, held, main, over)
     figures = [*analysed(summary.records), main, happened(summary, names, fallen, every is not None), *drawn]
     figures += [coefficients(summary.records, fit_doubt(spec)), *answers_section(found, classes)]
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary), run_figures.time(summary)]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,7 @@ from mpifl.common.pages import (
     strips,
 )
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.judging import NAMES, ranked, scores, why_none
+from mpifl.report.judging import NAMES, evaluates, ranked, scores, why_none
 from mpifl.report.pages.diverged import Event
 from mpifl.report.pages.falls import silo_falls
 from mpifl.report.pages.gains import PAIRED, UNTOLD, Gain, gain_unknown
@@ -49,7 +47,6 @@ def silos(
     """Return the table and the map, and the largest falls of single silos.
 
     Args:
-        summary: The run.
         names: What its silos are called.
         held: What each silo holds, by its name, as far as it is known.
         main: The chart of the main metric, on which the curve of a silo that is chosen is drawn.
@@ -78,7 +75,7 @@ def silos(
     note = _whose(summary, len(rounds) > 0)
     note += f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." * (len(order) > MOST_ROWS)
     table = Table([head for head, _ in shown], rows, sort=True, silos=True, axes={INTERVAL: axis})
-    note += _noted(shown, metric, summary.run) + ONE * (len(order) == 1)
+    note += _noted(shown, summary) + ONE * (len(order) == 1)
     unknown = [] if gained or len(order) == 1 else gain_unknown(summary)
     drawn = [Figure("Silos, the worst first", note, [*unknown, table], wide=True),
              *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
@@ -115,8 +112,8 @@ LEAVE_OUT = ("dice", "iou")
 ONE = " With one silo there is nothing to compare."
 
 
-def _noted(shown: Sequence[Column], metric: MetricInfo, run: Path) -> str:
-    heads, said = {head for head, _ in shown}, ""
+def _noted(shown: Sequence[Column], summary: Summary) -> str:
+    heads, said, metric = {head for head, _ in shown}, "", summary.metric
     if INTERVAL in heads:
         wilson = "for the number of held-out examples (Wilson)"
         said = f" Lines are 95% intervals {wilson if chance.counts(metric) else 'by --scores (DeLong)'}."
@@ -124,7 +121,7 @@ def _noted(shown: Sequence[Column], metric: MetricInfo, run: Path) -> str:
         said = " Scores have no intervals here, since the number of held-out examples is not known."
     else:
         said = f" {metric.label} of a silo has no interval here."
-        command = f"'mpifl evaluate {shlex.quote(str(run))} --silos'"
+        command = evaluates(summary, "--silos")
         said += f" {command} tells that of each silo." if metric.name == "auroc" else ""
         counts = f" Images without a target do not count; {command} says how many do."
         said += counts if metric.name in LEAVE_OUT else ""
@@ -148,12 +145,11 @@ def _chance(
     order: Sequence[tuple[str, float | None]], metric: MetricInfo, held: Mapping[str, Held]
 ) -> tuple[list[Column], list[str]]:
     """Return the interval of each silo as a dot on a line, where there is one, and the ends of its axis."""
-    counts = chance.counts(metric)
-    if not counts and not any(of.reach for of in held.values()):
+    if not chance.counts(metric) and not any(of.reach for of in held.values()):
         return [], []
     places = [
-        (value, *(chance.interval(value, of.out) if counts else of.reach or (value, value)))
-        if value is not None and (of := held.get(name)) and (of.out if counts else of.reach)
+        (value, *ends)
+        if value is not None and (of := held.get(name)) and (ends := of.interval(value, metric))
         else None
         for name, value in order[:MOST_ROWS]
     ]

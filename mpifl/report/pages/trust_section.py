@@ -22,8 +22,8 @@ OF_MASKS = {
 OF_EXAMPLES = "Epsilon covers this run alone. Each site keeps its own total over all runs."
 OF_COUNTS = "The counts of rows and labels in federation.json are known to the server and are not protected."
 OF_LABELS = (
-    "Silos receive gradients, and gradient norms can reveal labels. An AUROC of 50% means that they reveal "
-    "none, one of 100% that they reveal all."
+    "Silos receive gradients, and gradient norms can reveal labels. The label leak says how well norms rank "
+    "labels: 50% reveals none, 100% reveals all."
 )
 OF_SITES = ("letters_sent", "letters_received", "bytes_sent", "bytes_received", "away", "late")
 UNITS = (1, 1, 1000, 1000, 1, 1)
@@ -99,11 +99,8 @@ def _masks(summary: Summary) -> list[Block]:
         return []
     told = [int(n) for record in summary.records if (n := number(record, "parties")) is not None]
     facts = [["sums", "masked: the server saw only the sum over all parties"]]
-    facts += (
-        [["parties", f"{min(told)} to {max(told)}" if min(told) < max(told) else f"{told[0]}"]]
-        if told
-        else []
-    )
+    ends = dict.fromkeys(map(str, sorted(told)[:: max(len(told) - 1, 1)]))
+    facts += [["parties", " to ".join(ends)]] if told else []
     facts += [[said, _figure(security, key, "{:.3g}")] for key, said in OF_MASKS.items() if key in security]
     return [Table.of([], facts)]
 
@@ -188,8 +185,8 @@ def _labels(summary: Summary) -> list[Block]:
         ["epsilon of a label", _figure(vertical, "epsilon", "{:.3g}")],
     ]
     if leaks:
-        facts += [["what gradient norms reveal of labels, last round", f"AUROC {leaks[-1]:.2%}"]]
-        facts += [["highest of all rounds", f"AUROC {max(leaks):.2%}"]]
+        facts += [["label leak in the last round", f"{leaks[-1]:.2%}"]]
+        facts += [["highest label leak", f"{max(leaks):.2%}"]]
     return [Said(OF_LABELS), Table.of([], [fact for fact in facts if fact[1]])]
 
 

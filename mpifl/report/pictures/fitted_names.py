@@ -40,7 +40,6 @@ def put_names(figure: Any, grid: np.ndarray, rows: Sequence[Sequence[LineEnd]], 
     """Name the lines of a picture: beside its last panels if these stay wide enough, else below all.
 
     Args:
-        figure: The picture.
         grid: Its panels [rows, columns], with their lines.
         rows: The ends of the lines of each row.
         grows: Whether the picture may become higher for names below it.
@@ -79,8 +78,6 @@ def check_whole(figure: Any, grid: np.ndarray, option: str, *, grows: bool = Fal
     """See that nothing of a picture is cut, and that its panels have a size to be read.
 
     Args:
-        figure: The picture.
-        grid: Its panels.
         option: What gave the size, as `--size 3x2`.
         grows: Whether the picture becomes as large as need be.
 

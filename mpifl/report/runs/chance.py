@@ -136,6 +136,19 @@ def interval(share: float, examples: int) -> tuple[float, float]:
     return (middle - apart) / (1 + z2), (middle + apart) / (1 + z2)
 
 
+def reach_at_end(summary: Summary, info: MetricInfo, key: str, rows: int) -> tuple[float, float] | None:
+    """Return the 95 % interval of a metric at the end of a run, if it is known.
+
+    Its answers tell it (DeLong for AUROC), or of the main one how many `rows` it is of. `key` is that of the
+    metric in rounds.
+    """
+    told = summary.answers.get("test" if key.startswith("test_") else "silos", ToldAnswers())
+    ends = told.intervals.get(info.name)
+    if ends is None and rows and summary.main and counts(info):
+        return interval(summary.main[1], rows)
+    return ends
+
+
 def apart(one: float, other: float, examples: int) -> tuple[float, float]:
     """Return where the difference of two shares of right answers to the same examples, one less other, lies
     with 95 %, by `by_right_answers`.

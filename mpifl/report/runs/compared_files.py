@@ -49,7 +49,6 @@ def as_rows(
     All have the same keys, and None is what there is not.
 
     Args:
-        summaries: The runs.
         target: A value of the main metric.
         always: Settings that are told even where the runs do not differ in them.
     """

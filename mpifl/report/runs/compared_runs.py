@@ -160,7 +160,6 @@ def read_runs(runs: Sequence[Path], search: bool = False) -> tuple[list[Summary]
     """Read run folders; return those that can be read, and why the others cannot.
 
     Args:
-        runs: The folders.
         search: Whether they are of one search.
     """
     summaries: list[Summary] = []

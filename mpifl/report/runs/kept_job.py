@@ -135,7 +135,7 @@ def unprotected(job: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) ->
     if not leaks or not isinstance(split, Mapping) or split.get("protect", "none") != "none":
         return []
     said = "labels are not protected: parties can tell them from the norms of the gradients that they receive"
-    return [f"{said}, with an AUROC of up to {max(leaks):.2%} in a round (50% is chance)"]
+    return [f"{said}, with a label leak of up to {max(leaks):.2%} in a round (50% reveals none)"]
 
 
 def trains_alone(job: Mapping[str, Any]) -> bool:

@@ -245,7 +245,6 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
     """Read a run folder.
 
     Args:
-        run: The folder.
         read: The rounds of its metrics.jsonl, if they were read already.
 
     Raises:

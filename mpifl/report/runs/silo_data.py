@@ -78,6 +78,10 @@ class Held:
         """The share of the commonest class in what it holds out: the accuracy of always that answer."""
         return max(self.labels.values()) / sum(self.labels.values()) if self.labels else None
 
+    def interval(self, value: float, metric: MetricInfo) -> tuple[float, float] | None:
+        """Return the 95 % interval of a score on what it holds out, if it is known."""
+        return chance.interval(value, self.out) if self.out and chance.counts(metric) else self.reach
+
     def words(self) -> str:
         """Say how many these are."""
         return f"{self.train:,} training examples, {self.out:,} held out"
@@ -94,7 +98,6 @@ def alike_told(names: Sequence[str], metric: MetricInfo, others: Sequence[tuple[
 
     Args:
         names: These silos.
-        metric: The metric.
         others: Value and rows of every other silo, where known: what the metric is without them.
     """
     if not names:
@@ -106,11 +109,8 @@ def alike_told(names: Sequence[str], metric: MetricInfo, others: Sequence[tuple[
     said += f" {metric.title} counts them, although one answer is always right there"
     rows = sum(many for _, many in others)
     share = sum(value * many for value, many in others) / rows if rows else None
-    return (
-        f"{said}."
-        if share is None
-        else f"{said}; on the other silos' {rows:,} rows it is {metric.write(share)}."
-    )
+    more = "" if share is None else f"; on the other silos' {rows:,} rows it is {metric.write(share)}"
+    return f"{said}{more}."
 
 
 def rows_left_out(spec: object) -> list[str]:

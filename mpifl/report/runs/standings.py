@@ -78,7 +78,7 @@ class Standing:
     def worst_head(self) -> str:
         """What a table calls that."""
         rows = self.judged.silo_rows if self.judged else ""
-        return "worst silo" + " of each seed" * (len(self.ends) > 1) + (f", {rows}" if rows else "")
+        return "worst silo" + (f", {rows}" if rows else "")
 
     def sums(self, target: float | None, *names: str) -> list[float]:
         """Return the sum of some figures of each run; nothing where a run lacks one."""

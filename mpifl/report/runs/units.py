@@ -37,6 +37,7 @@ def clock(most: float) -> charts.Levels:
 
 def axis(values: Sequence[float], metric: MetricInfo) -> tuple[charts.Scale, list[str]]:
     """Return the scale of values on one line, and what is written at its two ends, which are round."""
+    values = two_points(values[0]) if metric.share and len({*values}) == 1 else values
     marks = charts.ticks(min(values, default=0.0), max(values, default=1.0), 3)
     return charts.Scale(marks[0], marks[-1]), [
         metric.write_briefly(marks[0]),
@@ -70,11 +71,10 @@ BYTES = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
 
 def size(value: float) -> str:
     """Write a number of bytes as a person says it, in powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} TB"
+    unit, factor = next(
+        found for found in (("B", 1.0), *BYTES) if value < 1000 * found[1] or found is BYTES[-1]
+    )
+    return f"{value / factor:.3g} {unit}"
 
 
 def sizes(values: Sequence[float | None]) -> tuple[str, list[str]]:
@@ -94,6 +94,14 @@ def speed(records: Sequence[Mapping[str, Any]]) -> str:
     tokens = sum((number(r, "tokens_per_second") or 0.0) * spent for _, spent, r in known) / whole
     examples = sum(trained for trained, _, _ in known) / whole
     return f"{tokens:,.0f} tokens a second" if tokens else f"{examples:,.0f} examples a second"
+
+
+def shares(parts: Sequence[float]) -> list[int]:
+    """Return what parts are of their sum, in whole per cents that add up to 100 (largest remainders)."""
+    exact = [100 * part / sum(parts) for part in parts]
+    most = sorted(range(len(parts)), key=lambda nth: math.floor(exact[nth]) - exact[nth])
+    up = most[: 100 - sum(map(math.floor, exact))]
+    return [math.floor(of) + (nth in up) for nth, of in enumerate(exact)]
 
 
 def points(change: float, metric: MetricInfo) -> str:

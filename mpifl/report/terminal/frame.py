@@ -43,7 +43,6 @@ def frame(look: Look, width: int, height: int, plain: bool = False) -> Renderabl
     """Return the picture of a run.
 
     Args:
-        look: The run.
         width: Columns of the terminal.
         height: Rows of it.
         plain: Whether it writes no more than ASCII: it has no curves then.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from mpifl.common import InputError, one_line, write_atomic
@@ -64,26 +65,30 @@ def show_stats(run: Path) -> None:
         what = "has no table of who is in the data; name a run of it, or make one of shards with --out RUN"
         raise InputError(f"{run}: {what}")
     heads, rows, said = heads_of(told), [*rows_of(told)], said_of(told)
-    console = wide_console()
-    shown = Table(box=box.SIMPLE_HEAD)
     places = [nth for nth in range(len(heads)) if nth < 2 + MOST_SILOS or nth >= len(heads) - len(APART)]
-    for nth in places:
-        shown.add_column(heads[nth], justify="right" if nth else "left", overflow="fold")
-    for row in rows:
-        shown.add_row(*(row[nth] for nth in places))
-    console.print(shown)
-    for line in said:
-        console.print(line, soft_wrap=True)
+    console = print_table(
+        [heads[nth] for nth in places], [[row[nth] for nth in places] for row in rows], said
+    )
     latex = units.as_latex(heads, rows, said)
     write_table(run / FILE, page_of_stats(told, heads, rows, said), as_csv(told), latex)
     console.print(f"table: {run / FILE}.html, .csv and .tex", soft_wrap=True)
 
 
-def write_table(to: Path, page: str, figures: str, latex: str) -> None:
-    """Write a table as HTML, CSV and LaTeX.
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]) -> Console:
+    """Print a table whose first column names its rows, and what is said of it; return the terminal."""
+    console, shown = wide_console(), Table(box=box.SIMPLE_HEAD)
+    for nth, head in enumerate(heads):
+        shown.add_column(head, justify="right" if nth else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    console.print(shown)
+    for line in said:
+        console.print(line, soft_wrap=True)
+    return console
 
-    Args:
-        to: The files' path, without what their names end with.
+
+def write_table(to: Path, page: str, figures: str, latex: str) -> None:
+    """Write a table as HTML, CSV and LaTeX `to` a path without an ending.
 
     Raises:
         InputError: one of them cannot be written.

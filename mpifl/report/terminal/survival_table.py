@@ -8,17 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from mpifl.common import InputError, one_line
 from mpifl.common.pages import Block, Figure
-from mpifl.report.observers import wide_console
 from mpifl.report.pages import figures_of_stats, figures_of_survival, page_of_survival
 from mpifl.report.runs import units
 from mpifl.report.terminal.stats_table import (
     WITHHELD,
     heads_of,
+    print_table,
     rows_of as rows_of_stats,
     said_of as said_of_stats,
     told_last,
@@ -45,14 +42,7 @@ def show_survival(run: Path) -> None:
     if (told := told_last(run, "survival")) is None:
         raise InputError(f"{run}: has no survival curves; name a run of them, or shards with --out RUN")
     rows, said = [*rows_of(told)], said_of(told)
-    console, shown = wide_console(), Table(box=box.SIMPLE_HEAD)
-    for head in HEADS:
-        shown.add_column(head, justify="right" if head else "left", overflow="fold")
-    for row in rows:
-        shown.add_row(*row)
-    console.print(shown)
-    for line in said:
-        console.print(line, soft_wrap=True)
+    console = print_table(HEADS, rows, said)
     page = page_of_survival(told, HEADS, rows, said)
     write_table(run / FILE, page, as_csv(told), units.as_latex(HEADS, rows, said))
     console.print(f"curves: {run / FILE}.html, .csv and .tex", soft_wrap=True)

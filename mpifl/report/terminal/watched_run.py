@@ -27,7 +27,6 @@ def watch_run(run: Path, every: float = 2.0, once: bool = False, wait: bool = Fa
     """Show how a run continues until it ends: a picture on a terminal, else a line for each round.
 
     Args:
-        run: The run folder.
         every: Seconds between two looks.
         once: Show it once, as it is now.
         wait: Wait for a run that is yet to begin, or to continue.

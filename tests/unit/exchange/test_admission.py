@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tomli_w
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from unit.builders import CPU, Alone, make_federation, net, write_folder
 
@@ -423,6 +424,9 @@ def test_every_figure_of_a_record_is_reserved_for_the_server(tmp_path):
     records = [json.loads(line) for line in (trained(tmp_path) / "metrics.jsonl").read_text().splitlines()]
     own = {key for record in records for key in record if not key.startswith(("test_", "silo_"))}
     assert own - RESERVED == {"train_loss"}
+    states = (tmp_path / "run" / "checkpoints" / f"round_00000{nth}" / "server.safetensors" for nth in (1, 2))
+    w, last = (load_file(path)["w"].double() for path in states)
+    assert records[1]["update_norm"] == pytest.approx(float((last - w).norm()), rel=1e-5)
 
 
 SEVENTH = Compute(work="train", serial=7)

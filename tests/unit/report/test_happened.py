@@ -132,11 +132,12 @@ def test_a_fall_is_told_with_who_was_absent_who_is_back_and_the_training_loss(tm
     records[4]["faults"], records[5]["late"] = {"1": "no answer"}, ["bern"]
     records[0]["drawn"], records[5]["drawn"] = ["bern"], ["bern", "chur"]
     records[7]["silos"] = {"basel": {"accuracy": 0.5}}
+    for one in records:
+        one["update_norm"] = 0.6 if one["round"] == 6 else 0.1
     told = happened(make_run(tmp_path, records), ["basel", "chur", "bern"], finished=True)
     why = "silo bern left out of the round; silo chur back after being left out; "
-    why += (
-        "the training loss rose from 1 to 3; silos bern, chur trained, of these silo chur for the first time"
-    )
+    why += "the training loss rose from 1 to 3; the mean update was 6 times as long as in the median round "
+    why += "near it; silos bern, chur trained, of these silo chur for the first time"
     assert (6, "Accuracy falls by 30.00 points, from 80.00% to 50.00%", why) in told
     write_environment(tmp_path, silos=["basel", "chur", "bern"])
     words = " ".join(Reader(write_report(tmp_path).read_text()).titles())
@@ -144,8 +145,11 @@ def test_a_fall_is_told_with_who_was_absent_who_is_back_and_the_training_loss(tm
         "What happened Each round asks 1 to 2 of 3 silos. Never asked, and so never trained: silo basel."
         in words
     )
+    records[5]["drawn"] = [f"s{n}" for n in range(12)]
     (tmp_path / "metrics.jsonl").write_bytes(b"".join(encode_record(one | {"faults": {}}) for one in records))
     words = " ".join(Reader(write_report(tmp_path).read_text()).titles())
+    assert "12 silos (among them s0, s1, s2, s3, s4, s5, s6, s7, s8, s9) trained" in words
+    assert f"All 12 silos that trained in round 6 silos {', '.join(records[5]['drawn'])}" in words
     assert "never trained: silo basel. All silos that were asked have answered, and no rank" in words
 
 
@@ -167,7 +171,10 @@ def test_a_private_run_without_a_score_says_what_it_spent_why_and_what_would_giv
     words = " ".join(Reader(write_report(read_run(tmp_path).run).read_text()).titles())
     assert "epsilon 1.5 rounds 2 time of rounds" in words
     assert "for scoring" not in words, "nothing was scored"
-    assert "trains a model on its other rows alone, and scores both runs by 'mpifl evaluate RUN" in words
+    assert (
+        f"trains a model on its other rows alone. 'mpifl evaluate {tmp_path} --data s' scores this model"
+        in words
+    )
 
 
 def test_silos_left_out_and_ranks_lost_are_told_in_the_order_of_rounds(tmp_path):
@@ -252,17 +259,18 @@ def test_a_silo_without_the_metric_and_models_of_their_own_are_told(tmp_path):
     assert "test set, shared model 50.00% silos' mean, own models 50.00%" in drawn
 
 
+LOWER = "Lower it and rerun, say with --set local.lr=0.01 and another --out."
 DIVERGED = {
     "no number": (
         [{}, {}, {"test_loss": float("nan"), **silos(a=0.5, b=0.5)}],
         "the test loss is not finite (round 3). The usual cause is too large a learning rate: [local] lr is "
-        "0.1. The last usable model is of round 2; its newest checkpoint is of round 2.",
+        f"0.1. {LOWER} The last usable model is of round 2; its newest checkpoint is of round 2.",
     ),
     "a silo first": (
         [{}, {"faults": {"1": "'w' holds NaN or Inf"}}, {"train_loss": float("inf")}],
         "silo bern first had figures that are not finite (round 2). The usual cause is too large a learning "
-        "rate: [local] lr is 0.1. The last usable model is of round 1; no checkpoint of it or of an earlier "
-        "round was kept.",
+        f"rate: [local] lr is 0.1. {LOWER} The last usable model is of round 1; no checkpoint of it or of an "
+        "earlier round was kept.",
     ),
     "in round 1": (
         [
@@ -272,13 +280,13 @@ DIVERGED = {
         ],
         "the training loss was above 2.303, the loss of equal probabilities for all classes, first in round "
         "1, and was largest, 1e+10, in round 2. The usual cause is too large a learning rate: [local] lr is "
-        "0.1. No round has a usable model.",
+        f"0.1. {LOWER} No round has a usable model.",
     ),
     "in round 1, better than guessing": (
         [{"train_loss": 9e29, "test_accuracy": 0.5}, {"train_loss": 8e29}, {"train_loss": 9.4e29}],
         "the training loss was above 2.303, the loss of equal probabilities for all classes, first in round "
         "1, and was 9.4e+29 after round 3. The usual cause is too large a learning rate: [local] lr is 0.1. "
-        "No round has a usable model.",
+        f"{LOWER} No round has a usable model.",
     ),
     "grown": (
         [
@@ -287,7 +295,7 @@ DIVERGED = {
             {"train_loss": 40.0, "test_loss": 60.0},
         ],
         "the test loss grew 20-fold, from 3 in round 1 to 60 in round 3 (round 2). The usual cause is too "
-        "large a learning rate: [local] lr is 0.1. The last usable model is of round 1;",
+        f"large a learning rate: [local] lr is 0.1. {LOWER} The last usable model is of round 1;",
     ),
 }
 
@@ -398,7 +406,7 @@ def test_a_fall_within_chance_has_its_interval(tmp_path):
     write_environment(run, data=describe(write_folder(tmp_path / "shards", [4], test=20)))
     words = " ".join(Reader(write_report(run).read_text()).titles())
     reach = units.between(*chance.apart(0.7, 0.8, 20), ACCURACY)
-    assert f"within chance: 95% interval {reach} (20 rows)" in words
+    assert f"may be chance: its 95% interval, {reach} on 20 rows, includes 0" in words
     said = "no rank was lost. No fall exceeds both chance on the 20 scored rows and 5% of the range over all "
     assert f"{said}rounds. " in words
 

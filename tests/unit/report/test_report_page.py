@@ -444,12 +444,27 @@ def test_lines_are_to_scale():
     flat = charts.lines("t", [charts.Line("a", [(1, 0.855), (2, 0.856)])], covers=units.two_points(0.856))
     assert marks(flat)[0][1] == "M0.0 120.00L1000.0 112.00", "a tenth of a point is no climb"
     assert charts.lines("t", [charts.Line("a", [(7, 0.5)])]).blocks == [], "a dot is not a curve"
+    assert units.axis([0.935, 0.935], ACCURACY)[1] == ["92%", "95%"], "and no axis up to 200%"
+    many = charts.lines("t", [charts.Line("a", [(1, 0.1), (5000, 0.2)])]).blocks[0].ticks
+    told = ["1,000", "2,000", "3,000", "4,000", "5,000"]
+    assert [(one.text, one.spare) for one in many] == list(zip(told, (False, True) * 3, strict=False))
+    bars = charts.columns([1, 9, 3], "Columns", 9)
+    assert [(one.at, one.text) for one in bars.levels] == [(100, "0"), (50, "5"), (0, "10")]
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.01), (2, None), (3, 1.0)])], log=True)
     assert marks(drawn) == [("dot test", "M0.0 200.00h0M1000.0 0.00h0")]
+    assert drawn.note == "The vertical axis is logarithmic."
 
 
 def marks(figure):
     return [(mark.look, mark.path) for mark in figure.blocks[0].marks]
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1).filter(any))
+def test_whole_per_cents_of_parts_add_up_to_a_hundred(parts):
+    found = units.shares(parts)
+    assert sum(found) == 100
+    for share, part in zip(found, parts, strict=True):
+        assert abs(share - 100 * part / sum(parts)) < 1 + 1e-9
 
 
 @given(st.floats(-1e9, 1e9), st.floats(0, 1e9), st.booleans())
@@ -827,6 +842,11 @@ def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
     assert "0 90.00% 81.2% to 93.8%" in words
     assert "Lines are 95% intervals by --scores (DeLong)." in words
     assert "of a silo has no interval here" not in words
+    last = record(1, silo_auroc_pooled=0.875, silos={"0": {"auroc": 0.9}, "1": {"auroc": 0.7}})
+    del last["test_accuracy"]
+    (run / "metrics.jsonl").write_bytes(encode_record(last | {"answers": {"silos": told}}))
+    words = " ".join(Reader(write_report(run, scores=[tmp_path / "scores.json"]).read_text()).titles())
+    assert "AUROC is 87.50% (95% interval 81.25% to 93.75%) on the silos' held-out" in words, "DeLong's"
 
 
 @given(st.integers(1, 500), st.data())

@@ -24,7 +24,7 @@ from mpifl.cli import main
 from mpifl.cli.baseline import baseline_figures
 from mpifl.cli.baseline.baseline_figures import BY_GROUPS, EXACT, Baseline, Scored
 from mpifl.cli.baseline.baseline_run import page as page_of
-from mpifl.cli.baseline.baseline_words import cells, of_chance, record, verdict, warnings_of
+from mpifl.cli.baseline.baseline_words import cells, of_chance, outcome, record, verdict, warnings_of
 from mpifl.cli.baseline.joined_shards import join_shards
 from mpifl.data.shards import open_shard, read_federation, write_groups
 from mpifl.learning.metrics import ACCURACY, MetricInfo, computed
@@ -229,6 +229,9 @@ def test_a_silo_whose_rows_have_one_class_counts_by_accuracy_and_not_by_auroc(tm
     assert any(one.startswith(said) for one in record(found)["remarks"])
     undefined = replace(silos[2], difference=None, p=None)
     assert cells(undefined, found)[-1] == "one class only", "as of AUROC"
+    assert record(found)["silos"]["alike"]["outcome"] == "worse; one class only: AUROC is undefined"
+    told = outcome(undefined, MetricInfo(name="average_precision"))
+    assert told == "one class only: average precision is undefined"
     words = " ".join(Reader(page_of(found, "t")).titles())
     assert f"all {said}" in words
     assert "a 8 rows of the rarer class. The interval and p say little. b 3 rows" in words, "beside its silo"

@@ -201,7 +201,7 @@ def test_the_page_and_the_script_have_the_figures_of_a_split_run(tmp_path):
         r"3 silos with 6 columns of the same 20 training rows; silo .*1.* holds the targets", words
     )
     leaks = [one["norm_leak_auc"] for one in run.metrics]
-    assert f"last round AUROC {leaks[-1]:.2%} highest of all rounds AUROC {max(leaks):.2%}" in words
+    assert f"label leak in the last round {leaks[-1]:.2%} highest label leak {max(leaks):.2%}" in words
 
 
 def test_rounds_are_judged_by_valid_rows_and_the_test_rows_are_scored_once(tmp_path):

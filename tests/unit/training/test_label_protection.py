@@ -183,7 +183,7 @@ def test_the_page_of_a_split_network_says_whose_rows_and_columns_and_how_labels_
     run = start("page", vertical=LABEL_DP, rounds=2)
     page = write_report(run).read_text()
     check_whole(page)
-    for told in ("randomised once, before training", ">1</td>", f"AUROC {leaks(run)[1]:.2%}"):
+    for told in ("randomised once, before training", ">1</td>", f">{leaks(run)[1]:.2%}</td>"):
         assert told in page
     words = " ".join(Reader(page).titles())
     assert f"Accuracy is {records(run)[1]['test_accuracy']:.2%} (95% interval " in words
@@ -194,7 +194,7 @@ def test_the_page_of_a_split_network_says_whose_rows_and_columns_and_how_labels_
     assert "worst silo" not in words
     run = start("open", rounds=1)
     said = "Warning: labels are not protected: parties can tell them from the norms of the gradients that "
-    said += f"they receive, with an AUROC of up to {max(leaks(run)):.2%} in a round (50% is chance)."
+    said += f"they receive, with a label leak of up to {max(leaks(run)):.2%} in a round (50% reveals none)."
     assert "are not protected" not in words
     assert said in " ".join(Reader(write_report(run).read_text()).titles())
 
