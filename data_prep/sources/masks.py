@@ -183,8 +183,6 @@ def _numbers(path: Path, form: Form, resize: bool, classes_of: Pixels) -> np.nda
         except DAMAGED as error:
             raise InputError(f"{path}: the mask is damaged or cut short ({error}); replace it") from None
     if (highest := int(drawn.max(initial=0))) > WHITE:
-        to_do = (
-            "class numbers are from 0 to 255, so save it with 8 bits; numbers of 16 bits are 257 times those"
-        )
-        raise InputError(f"{path}: has 16 bits and pixels of {highest:,}; {to_do}")
+        to_do = "class numbers end at 255; divide by 257, and save it with 8 bits"
+        raise InputError(f"{path}: has pixels of {highest:,} in 16 bits; {to_do}")
     return classes_of(path, drawn.astype(np.uint8), palette)

@@ -161,7 +161,7 @@ FAULTS = {
     ),
     "16 bits": (
         lambda folder: deep(np.full((6, 5), 65535)).save(folder / "masks/scan2.png"),
-        "masks/scan2.png: has 16 bits and pixels of 65,535; class numbers are from 0 to 255, so save",
+        "masks/scan2.png: has pixels of 65,535 in 16 bits; class numbers end at 255; divide by 257",
     ),
     "cut short": (cut_short, "masks/scan2.png: the mask is damaged or cut short"),
     "no PNG": (lambda folder: (folder / "masks/scan2.png").write_text("x"), "scan2.png: is not a PNG, JPEG"),
