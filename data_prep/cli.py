@@ -26,7 +26,7 @@ from data_prep.commands import (
     words_of,
 )
 from data_prep.cut import WriteOptions, partition as cut_into_silos
-from data_prep.dataset import changes_of, doubts, ids_told, units_told
+from data_prep.dataset import changes_of, doubts, ids_told, of_tokens, units_told
 from data_prep.inspect import counted, held
 from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES, kept_words
@@ -162,7 +162,8 @@ def _summary(spec: FederationSpec, out: Path) -> str:
     extremes = f"silo {least} is the smallest with {sizes[least]:,}, {largest}"
     if sizes[least] == sizes[most]:
         extremes = f"every silo has {sizes[least]:,}"
-    return f"{out}: {counted(spec)}, {sum(sizes):,} examples{server}; {extremes}"
+    examples = "sequences" if of_tokens(spec) else "examples"
+    return f"{out}: {counted(spec)}, {sum(sizes):,} {examples}{server}; {extremes}"
 
 
 def _warn(spec: FederationSpec | VerticalSpec, more: Sequence[str] = ()) -> None:

@@ -165,7 +165,8 @@ def title_of(spec: FederationSpec | VerticalSpec) -> str:
         for path, one in named
     ]
     examples = ", ".join(" ".join(filter(None, told)) for told in inputs)
-    learned = f"targets {spec.aim}" if spec.classes is None else f"{spec.classes} classes"
+    classes = f"a vocabulary of {spec.classes}" if of_tokens(spec) else f"{spec.classes} classes"
+    learned = f"targets {spec.aim}" if spec.classes is None else classes
     cut = f"{spec.source.get('name')} by {spec.scheme.get('name')} ({options}), seed {spec.seed}"
     return f"{cut}; {examples}, {learned}"
 

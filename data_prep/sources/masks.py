@@ -11,7 +11,7 @@ import numpy as np
 from data_prep.dataset import Dataset, noted_as
 from data_prep.sources.aims import Wanted, aim_of
 from data_prep.sources.image_groups import ImageGroups
-from data_prep.sources.mask_pixels import Pixels
+from data_prep.sources.mask_pixels import WHITE, Pixels
 from data_prep.sources.orientation import DAMAGED, orientation_of, turned
 from data_prep.sources.pictures import (
     ENDINGS,
@@ -29,8 +29,8 @@ from data_prep.sources.spool import Spool
 from data_prep.sources.within import SPLITS, check_beside, is_split, silo_folders
 from mpifl.common import InputError
 
-NUMBERED = ("1", "L", "P")
-"""Pillow's modes of one number a pixel: a bit, a grey, or a place in a palette."""
+NUMBERED = ("1", "L", "P", "I;16", "I")
+"""Pillow's modes of one number a pixel: a bit, a grey of 8 or 16 bits, or a place in a palette."""
 Pairs = list[tuple[Path, Path]]
 """Images and their masks."""
 
@@ -178,8 +178,11 @@ def _numbers(path: Path, form: Form, resize: bool, classes_of: Pixels) -> np.nda
         try:
             mask = turned(image, orientation_of(path, image))
             mask = mask.resize((width, height), pillow().Resampling.NEAREST) if resize else mask
-            drawn = np.asarray(mask).astype(np.uint8)
+            drawn = np.asarray(mask)
             palette = image.getpalette("RGB") if image.mode == "P" else None
         except DAMAGED as error:
             raise InputError(f"{path}: the mask is damaged or cut short ({error}); replace it") from None
-    return classes_of(path, drawn, palette)
+    if (highest := int(drawn.max(initial=0))) > WHITE:
+        to_do = "class numbers end at 255; divide by 257, and save it with 8 bits"
+        raise InputError(f"{path}: has pixels of {highest:,} in 16 bits; {to_do}")
+    return classes_of(path, drawn.astype(np.uint8), palette)

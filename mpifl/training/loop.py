@@ -40,7 +40,7 @@ from mpifl.training.hosting import successor
 from mpifl.training.long_steps import LongSteps
 from mpifl.training.recovery import latest_mirror
 from mpifl.training.round_metrics import reportable
-from mpifl.training.round_record import LastRound, scored_at_end
+from mpifl.training.round_record import LastRound, score_before, scored_at_end
 from mpifl.training.start import RunTraining, assemble, first_progress, open_shards, title
 from mpifl.training.wing import WingsOf, core_alone, told_once
 from mpifl.wire import Finish, FinishReply, Transport
@@ -137,6 +137,8 @@ def _run(t: RunTraining, resume: bool, force: bool, on_round: Callable[[Record],
         _describe_run(t, progress, claimed, ranks)
         try:
             t.metrics.begin(t.out)
+            if not progress.round:
+                score_before(t)
             progress = _train_rounds(t, progress, on_round)
             if progress.finished(t.job, t.metric) and progress.record.get("model_round", 0) != t.best.kept:
                 progress = _amended(t, progress)  # it ended before, by another keep_best

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mpifl.report.observers import Progress, Record
+from mpifl.run.folder import note_before
 from mpifl.training.start import RunTraining
 
 
@@ -88,3 +89,19 @@ def scored_at_end(t: RunTraining) -> Record:
     the best one."""
     with t.best.lent() as kept:
         return t.metrics.evaluate_at_end(kept) | ({"model_round": kept} if kept else {})
+
+
+def score_before(t: RunTraining) -> None:
+    """Score pretrained weights before the first round, and report the figures as those of round 0.
+
+    Silos with models of their own have none yet. Under masks and privacy each score is one release more.
+    """
+    job, model = t.job, t.job.model
+    pretrained = model.weights is not None or "path" in model.arguments
+    apart = job.needs_all or job.secure or job.privacy is not None or t.algorithm.own_models
+    if apart or not pretrained:
+        return
+    record: Record = {"round": 0, **t.metrics.evaluate_if_due()}
+    t.exchange.begin_ledger()
+    note_before(t.out, record)
+    t.observers.before(record)

@@ -30,6 +30,10 @@ def palette(mask):
     return indexed
 
 
+def deep(mask):
+    return Image.fromarray(mask.astype(np.uint16))  # a PNG with 16 bits, as some programs write
+
+
 def write(folder, names=tuple(IMAGES), part=".", drawn=Image.fromarray):
     """Write images and their masks; return the options that name them."""
     for kind in ("in", "masks"):
@@ -46,7 +50,7 @@ def cut(folder, out, options, *more, ends=0):
     return folder / out
 
 
-@pytest.mark.parametrize("drawn", [Image.fromarray, palette])
+@pytest.mark.parametrize("drawn", [Image.fromarray, palette, deep])
 def test_masks_come_back_bit_for_bit(tmp_path, capsys, drawn):
     options = write(tmp_path, drawn=drawn)
     folder = cut(tmp_path, "out", options, "--scheme", "iid", "--silos", 2)
@@ -156,8 +160,8 @@ FAULTS = {
         "masks/scan2.jpg: is not one of .png",
     ),
     "16 bits": (
-        lambda folder: Image.fromarray(np.zeros((6, 5), np.uint16)).save(folder / "masks/scan2.png"),
-        "masks/scan2.png: a mask of PNG in mode I;16",
+        lambda folder: deep(np.full((6, 5), 65535)).save(folder / "masks/scan2.png"),
+        "masks/scan2.png: has pixels of 65,535 in 16 bits; class numbers end at 255; divide by 257",
     ),
     "cut short": (cut_short, "masks/scan2.png: the mask is damaged or cut short"),
     "no PNG": (lambda folder: (folder / "masks/scan2.png").write_text("x"), "scan2.png: is not a PNG, JPEG"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ class Terminal:
         self.shown = b""
         self._pid, self._keyboard = pty.fork()
         if self._pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests in the background of a script ignore it
             size = {"COLUMNS": "100", "LINES": "30", "TERM": "xterm-256color"}
             os.execve(sys.executable, [sys.executable, *arguments], rank_environment(**size))
 
@@ -30,18 +32,28 @@ class Terminal:
         """Read until this has been shown."""
         deadline = time.monotonic() + PATIENCE
         while text not in self.shown:
-            assert time.monotonic() < deadline, self.shown[-3000:]
-            if select.select([self._keyboard], [], [], 1)[0]:
-                self.shown += os.read(self._keyboard, 65536)
+            assert self._read_until(deadline), self.shown[-3000:]
 
     def press(self, key: bytes) -> int:
         """Press a key, and return the exit code of the command that ends of it."""
         os.write(self._keyboard, key)
-        while True:
-            try:
-                self.shown += os.read(self._keyboard, 65536)
-            except OSError:  # the other end is shut
-                return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        deadline = time.monotonic() + PATIENCE
+        while self._read_until(deadline):
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+    def _read_until(self, deadline: float) -> bool:
+        """Read what is shown next; return False at the command's end. One that goes on for too long fails."""
+        left = deadline - time.monotonic()
+        if left < 0 or not select.select([self._keyboard], [], [], left)[0]:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            raise AssertionError(self.shown[-3000:])
+        try:
+            self.shown += os.read(self._keyboard, 65536)
+        except OSError:  # the other end is shut
+            return False
+        return True
 
 
 def test_a_training_is_watched_until_its_end_and_ctrl_c_leaves_the_terminal_whole(

@@ -119,8 +119,7 @@ def _read(kind: str, path: str, options: Mapping[str, Any]) -> Any:
     The mapping is private: a write to a weight changes neither the file nor another rank's weight.
     """
     transformers = _library("transformers")
-    if not Path(path).is_dir():
-        what = "no such folder; name one with config.json and model.safetensors, no name on the hub"
+    if what := _no_model(Path(path)):
         raise InputError(f"[model] path = '{path}': {what}")
     transformers.utils.logging.disable_progress_bar()
     only = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
@@ -144,6 +143,18 @@ def _read(kind: str, path: str, options: Mapping[str, Any]) -> Any:
             what += f"; save it with num_labels = {options['num_labels']}, or without its last layer"
         raise InputError(f"[model] path = '{path}': {what}")
     return model
+
+
+def _no_model(path: Path) -> str:
+    """Return why a path names no folder of a whole model, and what to name; "" where it does."""
+    folder = path.parent if path.is_file() else path
+    adapters = folder / "adapter_model.safetensors"
+    if adapters.is_file() and not (folder / "config.json").is_file():
+        return f"holds adapters alone; name the base model's folder, and [model] weights = '{adapters}'"
+    if path.is_file():
+        return f"is a file; name its folder, '{folder}'"
+    wanted = "name one with config.json and model.safetensors, no name on the hub"
+    return "" if path.is_dir() else f"no such folder; {wanted}"
 
 
 def _adapted(model: Any, lora: Mapping[str, Any] | None, task: str) -> Any:

@@ -81,6 +81,10 @@ class Custom(Observer):
         """Hand this on."""
         self._own.begin(round, title)
 
+    def before(self, record: Record) -> None:
+        """Hand on a copy."""
+        self._own.before(copy.deepcopy(record))
+
     def round(self, record: Record) -> None:
         """Hand on a copy."""
         self._own.round(copy.deepcopy(record))

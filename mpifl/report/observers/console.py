@@ -92,6 +92,11 @@ class Console(Observer):
             self._progress.reset(self._task, completed=round)
             self._progress.start()
 
+    def before(self, record: Record) -> None:
+        """Tell how pretrained weights score before the first round."""
+        if self._shown and judged(record, self._metric) is not None:
+            self._print(f"before round 1  {figures_of(record, self._names, self._metric, self._valid)}")
+
     def round(self, record: Record) -> None:
         """Tell what a round brought, and the first time also why a silo was left out; move the bar on."""
         self._progress.update(self._task, completed=record["round"])

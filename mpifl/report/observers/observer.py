@@ -68,6 +68,9 @@ class Observer:
     def begin(self, round: int, title: str) -> None:
         """Hear that the run starts after `round` rounds done."""
 
+    def before(self, record: Record) -> None:
+        """Hear how pretrained weights score before the first round; `round` is 0."""
+
     def round(self, record: Record) -> None:
         """Hear what a round brought."""
 

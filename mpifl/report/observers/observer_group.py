@@ -37,6 +37,10 @@ class Observers:
         """Tell that the run starts after `round` rounds done."""
         self._tell("begin", round, title)
 
+    def before(self, record: Record) -> None:
+        """Tell how pretrained weights score before the first round."""
+        self._tell("before", record)
+
     def round(self, record: Record) -> None:
         """Tell what a round brought."""
         self._tell("round", record)

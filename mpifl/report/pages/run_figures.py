@@ -71,6 +71,8 @@ def _wrong(summary: Summary, names: Names) -> dict[float, str]:
 def _noted(summary: Summary, main: str) -> str:
     """Say what the lines of the main metric are of."""
     said = f"{_whose(summary)} Values beside names are of the last round{_other_round(summary)}."
+    if (before := number(summary.before, main)) is not None:
+        said += f" Before training it was {summary.metric.write(before)}."
     if main != summary.metric.pooled or summary.figure(f"{summary.metric.silo}_mean") is None:
         return said.strip()
     rows = "all silos' validation rows" if summary.by_valid else TOGETHER

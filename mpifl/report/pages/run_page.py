@@ -284,8 +284,7 @@ def _of_silos(summary: Summary) -> Block | None:
 
 
 def _rounds(summary: Summary) -> Block:
-    records, metric = summary.records, summary.metric
-    of = ", validation rows" if summary.by_valid else ""
+    records, metric, of = summary.records, summary.metric, ", validation rows" * summary.by_valid
     main = summary.judged_by or metric.test
     head = f"test {metric.label}" if main == metric.test else f"{metric.label}, all silos{of}"
     worst = (f"worst silo{of}", f"{metric.silo}_worst", metric.write)
@@ -293,8 +292,9 @@ def _rounds(summary: Summary) -> Block:
     columns = [column for column in table if any(number(r, column[1]) is not None for r in records)]
     step = -(-len(records) // MOST_ROWS)
     fell = {at for at, _ in falls(summary)}
-    chosen = [r for nth, r in enumerate(records)
-              if nth % step == 0 or nth == len(records) - 1 or r["round"] in fell]  # fmt: skip
+    shown = {*range(0, len(records), step), len(records) - 1}
+    chosen = [r for nth, r in enumerate(records) if nth in shown or r["round"] in fell]
+    chosen[:0] = [{**summary.before, "round": 0}] if summary.before else []
     rows = [[str(r["round"]), *(_written(r, name, write) for _, name, write in columns)] for r in chosen]
     title = "Every round" if step == 1 else f"One round in {step}"
     return Fold(title, [Table.of(["round", *(heading for heading, _, _ in columns)], rows)])

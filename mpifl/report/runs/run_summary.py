@@ -57,6 +57,7 @@ class Summary:
     beside: tuple[MetricInfo, ...] = ()
     """The others, as far as it notes them."""
     own_models: bool = False  # whether its silos are scored with models of their own
+    before: Record = field(default_factory=dict)  # how pretrained weights scored before round 1
     search: bool = False
     """Whether it is looked at as one of a search, which ranks by the rows that rounds are scored on."""
     called: str = ""  # what its setting is called, if that was asked for
@@ -269,6 +270,7 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         metric=metric,
         beside=infos_of(environment.get("metrics", ())),
         own_models=environment.get("own_models") is True,
+        before=environment.get("before", {}),
     )
     remarks = (*gaps(summary), *wrong, *_remarks(summary, lost, environment.get("versions", {})))
     return replace(summary, remarks=tuple(map(one_line, remarks)))

@@ -15,6 +15,7 @@ from .data_digest import (
 )
 from .environment import (
     OWN as OWN,
+    note_before as note_before,
     note_lost as note_lost,
     read_environment as read_environment,
     why_lost as why_lost,

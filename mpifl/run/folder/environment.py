@@ -7,6 +7,7 @@ import json
 import platform
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +17,7 @@ from pydantic_core import from_json
 
 from mpifl import __version__
 from mpifl.common import LARGEST_FILE, read_whole, write_atomic, write_needed
+from mpifl.run.folder.metrics_file import encode_record
 
 _KINDS = {
     "versions": dict,
@@ -25,10 +27,11 @@ _KINDS = {
     "metric": dict,
     "silos": list,
     "changes": list,
+    "before": dict,
 }
 _KINDS |= {"directory": str, "released": str, "frozen_sha256": str, "metrics": list}
 """The types of the entries of `environment.json` that are read again."""
-OWN = ("versions", "platform", "command", "started", "directory", "changes", "lost")
+OWN = ("versions", "platform", "command", "started", "directory", "changes", "lost", "before")
 """The entries of `environment.json` that this module writes."""
 _PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "pydantic", "safetensors")
 
@@ -46,8 +49,10 @@ def write_environment(folder: Path, changes: list[str] | None = None, **more: An
     """
     about: dict[str, Any] = {"versions": _versions(), "platform": platform.platform(), "command": sys.argv}
     about |= {"started": time.time(), "directory": str(Path.cwd())}  # the job's relative paths start here
-    if forced := [*read_environment(folder).get("changes", []), *(changes or [])]:
+    old = read_environment(folder)
+    if forced := [*old.get("changes", []), *(changes or [])]:
         more["changes"] = forced
+    more |= {"before": old["before"]} if "before" in old else {}
     write_needed(folder / "environment.json", json.dumps({**about, **more}, indent=1).encode() + b"\n")
 
 
@@ -73,6 +78,16 @@ def read_environment(folder: Path) -> dict[str, Any]:
     if "\0" in about.get("directory", ""):
         del about["directory"]
     return about
+
+
+def note_before(folder: Path, record: Mapping[str, Any]) -> None:
+    """Note in `environment.json` how the model scored before the first round.
+
+    Raises:
+        Unwritable: the disk is full, or fails.
+    """
+    about = {**read_environment(folder), "before": json.loads(encode_record(record))}
+    write_needed(folder / "environment.json", json.dumps(about, indent=1).encode() + b"\n")
 
 
 def note_lost(folder: Path, why: str) -> None:

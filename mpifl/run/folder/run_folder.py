@@ -83,6 +83,8 @@ def check_run(
     if not resume:
         to_do = "continue with it by --resume, or name another folder by --out"
         raise InputError(f"{folder}: holds a run already; {to_do}")
+    if spec:
+        _check_form(folder, spec)  # no other key mends it, and no --force
     changes = _check_same_job(folder, read_kept(path, job.plugins.values()), job, force)
     return changes + _check_code(folder, job, force) + (_check_data(folder, spec, force) if spec else [])
 
@@ -128,17 +130,26 @@ def changed_code(folder: Path, job: Job) -> dict[str, tuple[str, str]]:
     return {name: (old[name], now) for name, now in new.items() if old.get(name, now) != now}
 
 
+def _check_form(folder: Path, spec: AnySpec) -> None:
+    """Refuse shards of another number of silos, or of other examples, than the run was started on."""
+    new = describe(spec)["form"]
+    old = read_environment(folder).get("data", {}).get("form", new)
+    if old == new:
+        return
+    (before, _, examples), (now, _, others) = old.partition(" of "), new.partition(" of ")
+    to_do = "name its own by 'shards', or start again with another --out"
+    if examples != others:
+        raise InputError(f"{folder}: was started on {old}, the shards are {new}; {to_do}")
+    model = folder / "model.safetensors"
+    begin = f", from its model by [model] weights = '{model}'" if model.exists() else ""
+    raise InputError(f"{folder}: was started on {before}, and the shards are {now}; {to_do}{begin}")
+
+
 def _check_data(folder: Path, spec: AnySpec, force: bool) -> list[str]:
     """Return the changed data if a run may be resumed on these shards, by `force` if need be; else raise."""
     old, new = read_environment(folder).get("data", {}), describe(spec)
     if same_data(old, new):
         return []
-    if old.get("form", new["form"]) != new["form"]:
-        what = f"was started on {old.get('form')}, the shards are {new['form']}"
-        others = old["form"].partition(" of ")[2] == new["form"].partition(" of ")[2]  # silos that joined
-        begin = f", from its model by [model] weights = '{folder}/model.safetensors'" * others
-        to_do = f"name its own by 'shards', or start again with another --out{begin}"
-        raise InputError(f"{folder}: {what}; {to_do}")
     if not force:
         to_do = "name its own by 'shards', start again with another --out, or add --force"
         raise InputError(f"{folder}: the shards are not those that it was started on; {to_do}")

@@ -256,5 +256,9 @@ def _start(path: Path, what: str) -> bytes:
         return read_start(path, 9)
     except FileNotFoundError:
         raise InputError(f"{what}: is not there; name a .safetensors file") from None
+    except IsADirectoryError:
+        inside = sorted(path.glob("*model.safetensors"))
+        name = f"its file, {inside[0]}" if inside else "a .safetensors file"
+        raise InputError(f"{what}: is a folder; name {name}") from None
     except OSError as error:
         raise InputError(f"{what}: cannot be read: {error.strerror}") from None

@@ -58,8 +58,9 @@ def check_first_ask(job: Job, spec: FederationSpec, here: Collection[int]) -> No
         algorithm.round(server, cohort)
     except _Asked:
         pass
-    except Exception:  # a server that has not all of round 1, as public examples, proves nothing
-        pass
+    except Exception as error:
+        if _is_proof(error, algorithm):
+            cohort.fault = f"round failed: {cohort.place(error, 'round')}"
     if cohort.fault:
         raise InputError(f"[algorithm] name = '{job.algorithm['name']}': {cohort.fault}")
 
@@ -92,7 +93,7 @@ class _Trial:
             self.fault = str(error)
         except Exception as error:  # the user's code may raise anything
             called = Names([entry.name for entry in self.spec.silos])[self.silo]
-            self.fault = f"{name} failed on {ROWS} rows of silo {called}: {self._place(error)}"
+            self.fault = f"{name} failed on {ROWS} rows of silo {called}: {self.place(error, name)}"
         raise _Asked
 
     def of(self, silos: Sequence[int]) -> _Trial:
@@ -130,13 +131,29 @@ class _Trial:
         split = open_shard(Path(self.job.shards), self.spec.public, self.spec, checksum=False)["public"]
         return Batches(split[:ROWS], self.spec.features, self.server.model.device)
 
-    def _place(self, error: Exception) -> str:
-        """Say what an error is, and where in the user's file it came up."""
+    def place(self, error: Exception, method: str) -> str:
+        """Say what an error is, and where in the user's file it came up: at least in which method."""
         frames, own = traceback.extract_tb(error.__traceback__), inspect.getfile(type(self.algorithm))
-        frame = next((one for one in reversed(frames) if one.filename == own), frames[-1])
+        code = getattr(type(self.algorithm), method).__code__
+        places = [(one.filename, one.lineno) for one in reversed(frames) if one.filename == own]
+        file, line = (*places, (code.co_filename, code.co_firstlineno))[0]
         what = one_line(str(error).strip().splitlines()[0] if str(error).strip() else "")
         said = f"{type(error).__name__}: {what}" if what else type(error).__name__
-        return f"{said} ({frame.filename}, line {frame.lineno})"
+        return f"{said} ({file}, line {line})"
+
+
+def _is_proof(error: Exception, algorithm: Algorithm) -> bool:
+    """Return whether an error of `round` would come in round 1, too.
+
+    The trial's server has not all of it, such as public examples. So only names that are nowhere, keys that
+    `begin` has not made, and attributes that the algorithm lacks prove anything.
+    """
+    lacks = f"'{type(algorithm).__name__}' object has no attribute"
+    if isinstance(error, AttributeError):
+        return str(error).startswith(lacks)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = frames[-1].filename == inspect.getfile(type(algorithm)) and frames[-1].name != "begin"
+    return own and isinstance(error, NameError | KeyError)
 
 
 def _set_on_itself(kind: type[Algorithm]) -> str:

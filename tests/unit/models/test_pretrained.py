@@ -171,6 +171,8 @@ def test_a_training_begins_from_adapters_that_peft_has_written(run, base, tmp_pa
     run.model().save_pretrained(tmp_path)
     fresh = built(base, lora=LORA)
     assert load_initial(fresh, table) == ""
+    with pytest.raises(InputError, match=r"is a folder; name its file, .*/adapter_model\.safetensors"):
+        load_initial(fresh, table.model_copy(update={"weights": str(tmp_path)}))
     wanted, found = run.model().state_dict(), fresh.state_dict()
     assert all(same_bits(value, found[name]) for name, value in wanted.items())
     with pytest.raises(InputError, match=r"of another model: .*; adapters need their \[model\] lora"):
@@ -267,6 +269,8 @@ def test_a_classifier_trains_its_last_layer_beside_the_adapters(base):
 
 WRONG = {
     "a name on the hub": ({"path": "gpt2-of-nobody"}, "no such folder; name one with config.json"),
+    "a file": ({"path": "torn/config.json"}, "path = 'torn/config.json': is a file; name its folder, 'torn'"),
+    "adapters": ({"path": "peft"}, "name the base model's folder, and [model] weights = 'peft/adapter_model"),
     "an empty folder": ({"path": "empty"}, "path = 'empty': cannot be read"),
     "a pickle": ({"path": "pickled"}, "path = 'pickled': cannot be read"),
     "half of the weights": ({"path": "half"}, "weights, such as transformer.h.0"),
@@ -292,8 +296,9 @@ WRONG = {
 def folders(base, tmp_path, monkeypatch):
     """Folders that are no model, where the test runs."""
     monkeypatch.chdir(tmp_path)
-    for name in ("empty", "pickled", "half", "torn"):
+    for name in ("empty", "pickled", "half", "torn", "peft"):
         (tmp_path / name).mkdir()
+    (tmp_path / "peft" / "adapter_model.safetensors").write_bytes(b"")
     for name in ("pickled", "half", "torn"):
         (tmp_path / name / "config.json").write_bytes((base / "config.json").read_bytes())
     weights = load_file(base / "model.safetensors")

@@ -247,11 +247,17 @@ def test_a_run_that_was_started_before_these_were_written_down_goes_on(tmp_path)
 def test_shards_that_the_state_does_not_fit_are_refused_even_by_force(tmp_path, other):
     claim_run(tmp_path, make_job())
     write_environment(tmp_path, data=describe(make_spec()))
-    said = "was started on 2 silos of 8x8 uint8 in 3 classes, the shards are "
-    with pytest.raises(InputError, match=said) as refused:
-        check_run(tmp_path, make_job(), resume=True, force=True, spec=other)
-    begin = f"with another --out, from its model by [model] weights = '{tmp_path}/model.safetensors'"
-    assert (begin in str(refused.value)) == (other.classes == 3)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    told = "was started on 2 silos of 8x8 uint8 in 3 classes, the shards are "
+    joined = other.classes == 3
+    for job, force in ((make_job(), True), (make_job(shards="others"), False)):
+        with pytest.raises(InputError) as refused:
+            check_run(tmp_path, job, resume=True, force=force, spec=other)
+        said = "was started on 2 silos, and the shards are 3 silos; " if joined else told
+        assert said in str(refused.value)
+        begin = f"with another --out, from its model by [model] weights = '{tmp_path}/model.safetensors'"
+        assert (begin in str(refused.value)) == joined
+        assert "--force" not in str(refused.value)
 
 
 def test_what_was_changed_by_force_stays_on_record(tmp_path):

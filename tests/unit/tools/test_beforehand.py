@@ -202,6 +202,11 @@ class Own(FedAvg):
         run = silo.train_locally(w, self.local)
         {}
 """
+ROUND = """return silo.update(delta=run.delta)
+
+    def round(self, server, cohort):
+        return cohort.mean(self.train, {}).scalars
+"""
 
 
 @pytest.mark.parametrize(
@@ -223,6 +228,11 @@ class Own(FedAvg):
             "return silo.update(delta=silo.train_locally(w, self.local, correct=Constant(1.0)).delta)",
             r"Constant takes a vector as long as w, of shape \[\d+\]; 1.0 is given",
         ),
+        (ROUND.format("w=server.state['v']"), r"round failed: KeyError: 'v' \(.*OWN.py, line 11\)"),
+        (ROUND.format("w=w"), r"round failed: NameError: name 'w' is not defined \(.*OWN.py, line 11\)"),
+        (ROUND.format("w=self.w0"), r"round failed: AttributeError: 'Own' object .* 'w0' \(.*, line 11\)"),
+        (ROUND.format("w=server.public.x"), None),  # the trial may lack it
+        (ROUND.format("v=server.state['w']"), r"TypeError: .* argument 'v' \(.*OWN.py, line 6\)"),
     ],
 )
 def test_check_tries_the_client_method_of_an_algorithm_of_ones_own(own_job, monkeypatch, line, said):

@@ -11,6 +11,8 @@ from unit.builders import Alone, mapping_of, write_folder
 
 import mpifl
 from mpifl.common.errors import InputError
+from mpifl.report.judging import evaluate_run
+from mpifl.report.pages import write_report
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 
@@ -50,7 +52,15 @@ def test_adapters_alone_travel_and_are_saved(job, tmp_path, capsys):
     saved = load_file(tmp_path / "run" / "model.safetensors")
     assert saved.keys() == {"a.weight", "b.weight"}
     assert saved["b.weight"].abs().max() > 0
-    assert "has no a.weight, b.weight" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "has no a.weight, b.weight" in told.err
+    about = json.loads((tmp_path / "run" / "environment.json").read_text())["before"]
+    evaluate_run(tmp_path / "run", [job["model"]["name"]], "initial")
+    begun = f"test loss {about['test_loss']:.4f}, test accuracy {about['test_accuracy']:.2%}, 8 examples"
+    assert begun in capsys.readouterr().out
+    assert f"before round 1  test accuracy {about['test_accuracy']:.2%}" in told.out
+    page = write_report(tmp_path / "run").read_text()
+    assert f"Before training it was {about['test_accuracy']:.2%}" in page
     sent = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])["bytes_sent"]
     numbers = sum(v.numel() for v in saved.values())
     assert 2 * 4 * numbers <= sent < 2 * 4 * numbers + 2000, "two silos, float32, and the request"
