@@ -22,6 +22,10 @@ from mpifl.common.machine import imports
 RANKS = (1, 2, 3, 5)
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 """Threads of torch that wait for others sleep: by default they keep a core busy that other ranks need."""
+if not os.environ.get("MPIFL_SLOW"):
+    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+"""Inductor takes the instructions that the processor has. By itself it compiles and loads a program for each
+kind first, in a Python of its own: that is most of what a compiled step takes."""
 
 
 @pytest.hookimpl(wrapper=True)

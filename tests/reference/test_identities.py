@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ NORMALISED = {"name": "problems:normalised"}
 LINE = {"name": "problems:LeastSquares"}
 CURVATURE, CENTRE = np.array([2.0, 0.1]), np.array([1.0, -1.0])
 JOBS: dict[str, dict[str, Any]] = {}
+SLOW = bool(os.environ.get("MPIFL_SLOW"))
 
 
 def job(name: str, algorithm: str = "fedavg", shards: str = "toy", local: Any = MINI, **tables: Any) -> str:
@@ -107,6 +109,8 @@ DESCENT = [
     ]
 ]
 ONE_EXAMPLE = job("fsvrg-example", "fsvrg", shards="example", local={"lr": 0.3, "batch_size": 1})
+IN_ANY_ORDER = ("fedavg", "fedprox", "fednova", "scaffold", "fsvrg", "qfedavg", "fedper", "fedexp", "apfl")
+"""Of two algorithms that keep and sum the same kinds of things one is tried; all are by MPIFL_SLOW=1."""
 PERMUTED = [
     (
         job(f"toy-{algorithm}", algorithm, local={**FULL, "epochs": 2, **local}, **keys),
@@ -138,6 +142,7 @@ PERMUTED = [
         ("pfedme", {}, {}),
         ("apfl", {}, {"adaptive": True}),
     ]
+    if SLOW or algorithm in IN_ANY_ORDER
 ]
 job("ditto-alone", "ditto", **{"lambda": 0.0})
 job("alone", shards="first")
@@ -161,6 +166,8 @@ PRINTED = {"control_weights": "uniform"}
 BY_LOSSES = {"fraction": 0.5, "weights": "uniform", "select": "power-of-choice", "candidates": 1}
 ONE_STEP, FOUR_STEPS = {"lr": 0.7, "batch_size": "full"}, {"lr": 0.2, "batch_size": "full", "steps": 4}
 WIDE_STEPS = {**FOUR_STEPS, "lr": 0.4}
+LONG = ("scaffold-II-one-by-losses", "feddyn-one-drawn")
+"""Each of both ways to draw one silo is tried with the other algorithm; all are by MPIFL_SLOW=1."""
 UNEQUAL = {
     job(
         f"unequal-{title}",
@@ -205,6 +212,7 @@ UNEQUAL = {
         ("scaffold-II-printed-one", "scaffold", FOUR_STEPS, 60, {"fraction": 0.5}, 0.0, PRINTED),
         ("scaffold-II-printed-drawn", "scaffold", FOUR_STEPS, 30, DRAWN, 0.0, PRINTED),
     ]
+    if SLOW or title not in LONG
 }
 H, EXAMPLES = 0.8, len(regressions()[0][1])
 ALL = {"every": 1, "keep": 1000}

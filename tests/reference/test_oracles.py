@@ -380,11 +380,6 @@ BATCHED = (
 )
 """Also with batched steps, of four silos: of seven with 5 to 40 examples, in batches of 8."""
 STEPS_OF_FOUR = {"batch_silos": True, "silos_per_step": 4}
-CONVEX = {
-    (case["oracle"], case["algorithm"]["name"], case["algorithm"].get("option")): name
-    for name, case in reversed(CASES.items())
-}
-"""The first case of each algorithm and option, which trains a model without hidden layers, too."""
 JOBS = {
     **{
         f"{name}-batched": {**CASES[name], "model": MLP, "local": {**CASES[name]["local"], **STEPS_OF_FOUR}}
@@ -393,7 +388,7 @@ JOBS = {
     **{
         f"{name}-logreg": {**case, "model": LOGREG}
         for name, case in CASES.items()
-        if name in CONVEX.values() or os.environ.get("MPIFL_SLOW")
+        if name == "fedavg" or os.environ.get("MPIFL_SLOW")
     },
     **{f"{name}-mlp": {**case, "model": MLP} for name, case in CASES.items()},
     **ON_A_NETWORK,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,10 @@ from mpifl.common import InputError
 from mpifl.wings.analysis import Cox, KaplanMeier, Newton
 
 NEAR = 1e-10
-SEEDS, FEW = st.integers(0, 2**20), settings(max_examples=20, deadline=None)
+SEEDS, FEW = (
+    st.integers(0, 2**20),
+    settings(max_examples=60 if os.environ.get("MPIFL_SLOW") else 8, deadline=None),
+)
 
 
 class Table(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ MODELS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "tableone": ("table", "binary", {"name": "tableone"}, 1),
 }
 """Each analysis: its rows, task, algorithm and rounds."""
+if not os.environ.get("MPIFL_SLOW"):
+    del MODELS["linear"], MODELS["breslow"]
 WORLDS = [
     pytest.param(n, masks, silos, marks=[pytest.mark.slow] * ((n, masks, silos) != (5, True, 40)))
     for n in RANKS

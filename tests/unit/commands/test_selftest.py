@@ -42,6 +42,7 @@ def test_a_files_harm_is_told(installed):
     assert "comes from no wheel" in selftest.files(ROOT / "mpifl", at)
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_training_that_fails_or_has_other_bits_is_told(tmp_path):
     trial = selftest.SmallTrainings(tmp_path)
     assert trial.alone() == f"training: 20 rounds on one rank, model {trial.bits[:16]}"

@@ -135,9 +135,12 @@ def test_the_garbage_collector_is_on_again_after_an_import_that_failed():
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize("optimizer", ["adam", pytest.param("sgd", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("optimizer", "size"),
+    [("adam", 1), *(pytest.param(*of, 2, marks=pytest.mark.slow) for of in (["adam"], ["sgd"]))],
+)
 def test_the_benchmark_tells_the_parts_of_a_start_and_that_nothing_heavy_is_imported(
-    tmp_path, monkeypatch, optimizer
+    tmp_path, monkeypatch, optimizer, size
 ):
     monkeypatch.syspath_prepend(str(ROOT / "scripts" / "bench"))
     import common
@@ -147,7 +150,7 @@ def test_the_benchmark_tells_the_parts_of_a_start_and_that_nothing_heavy_is_impo
     monkeypatch.setattr(startup, "ENVIRONMENT", rank_environment())
     common.write_silos(tmp_path / "shards", *common.images(40)[:2], 2)
     common.write_job(tmp_path / "job.toml", tmp_path / "shards", 1, {"name": "logreg"}, optimizer=optimizer)
-    told = startup.start(tmp_path, 2, 0)
+    told = startup.start(tmp_path, size, 0)
     assert told["heavy"] == []
     parts = [told[part] for part in ("imports", "to first round", "first round")]
     assert min(parts) > 0

@@ -37,14 +37,23 @@ def load():
     return total.tolist() == [0.0, 2.0, 4.0]
 
 
-def plant(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """The path of the loops' own library in a cache, where a process has built it."""
+    folder = tmp_path_factory.mktemp("own")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        assert load()
+    [path] = (folder / "mpifl").glob("kernels-*.so")
+    return path
+
+
+def plant(own, tmp_path, monkeypatch):
     """Put another library where the loops' own would lie;
     return the file that it writes when run, and its path."""
-    assert load()
-    [path] = (tmp_path / "mpifl").glob("kernels-*.so")
     mark = tmp_path / "was run"
     (tmp_path / "planted.c").write_text(PLANTED.replace("MARK", str(mark)))
-    path = tmp_path / "new" / "mpifl" / path.name  # which this process has not loaded yet
+    path = tmp_path / "new" / "mpifl" / own.name  # which this process has not loaded yet
     path.parent.mkdir(parents=True, mode=0o700)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", path, tmp_path / "planted.c"], check=True)
     path.chmod(0o700)
@@ -85,21 +94,20 @@ WAYS += [pytest.param(way, marks=AS_ROOT) for way in (of_another, folder_of_anot
 
 @needs_compiler
 @pytest.mark.parametrize("way", WAYS)
-def test_a_planted_library_is_not_run_and_the_loops_are(home, tmp_path, monkeypatch, way):
-    mark, path = plant(tmp_path, monkeypatch)
+def test_a_planted_library_is_not_run_and_the_loops_are(own, tmp_path, monkeypatch, way):
+    mark, path = plant(own, tmp_path, monkeypatch)
     way(path)
     assert load()
     assert not mark.exists()
 
 
 @needs_compiler
-def test_the_users_own_library_is_loaded_and_not_built_again(home):
+def test_the_users_own_library_is_loaded_and_not_built_again(own, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own.parent.parent))
+    made = own.stat().st_mtime_ns
     assert load()
-    [path] = home.glob("kernels-*.so")
-    made = path.stat().st_mtime_ns
-    assert load()
-    assert path.stat().st_mtime_ns == made
-    assert home.stat().st_mode & 0o777 == 0o700
+    assert own.stat().st_mtime_ns == made
+    assert own.parent.stat().st_mode & 0o777 == 0o700
 
 
 @needs_compiler

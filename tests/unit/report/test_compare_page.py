@@ -452,8 +452,17 @@ def equal_settings(draws, settings, seeds, same):
         yield sorted(each, key=lambda one: -one.mean)
 
 
-@pytest.mark.parametrize("same", [True, False], ids=["paired", "Welch"])
-@pytest.mark.parametrize(("settings", "seeds"), [(2, 3), (2, 5), (6, 5)])
+@pytest.mark.parametrize(
+    ("settings", "seeds", "same"),
+    [
+        (2, 3, True),
+        (2, 3, False),
+        pytest.param(2, 5, True, marks=pytest.mark.slow),
+        (2, 5, False),
+        (6, 5, True),
+        pytest.param(6, 5, False, marks=pytest.mark.slow),
+    ],
+)
 def test_equal_settings_are_told_apart_in_about_one_case_of_twenty(settings, seeds, same):
     """With Holm's correction at most so often; Welch's test keeps below its level where seeds are few."""
     draws = 1500

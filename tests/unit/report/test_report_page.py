@@ -411,7 +411,10 @@ def test_an_axis_of_seconds_or_bytes_has_marks_enough(span):
     assert [tick.text for tick in plot.ticks] == ["1", "2"], "rounds are whole"
 
 
-@pytest.mark.parametrize(("many", "rounds", "most"), [(100, 1000, 500_000), (200, 5000, 900_000)])
+@pytest.mark.parametrize(
+    ("many", "rounds", "most"),
+    [(100, 1000, 500_000), pytest.param(200, 5000, 900_000, marks=pytest.mark.slow)],
+)
 def test_a_page_of_many_silos_and_rounds_stays_small(tmp_path, many, rounds, most):
     draw = random.Random(0)
     names = [f"hospital-{n}" for n in range(many)]

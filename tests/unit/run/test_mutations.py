@@ -26,7 +26,7 @@ JOB = {
     "server_optimizer": {"name": "sgd", "momentum": 0.5}, "checkpoint": {"every": 1, "keep": 3},
     "evaluate": {"target_accuracy": 0.99}, "tracking": {"console": False},
 }  # fmt: skip
-SEEDS = range(0, 300 if os.environ.get("MPIFL_SLOW") else 80, 20)
+SEEDS = range(0, 300 if os.environ.get("MPIFL_SLOW") else 40, 20)
 """Each stands for twenty mutations."""
 
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from sites import kit
 from unit.builders import Alone
-from unit.sites.test_questions import SITES_OF, bits, made, member, of_core  # noqa: F401
+from unit.sites.test_questions import SITES_OF, bits, folders, made, member, of_core  # noqa: F401
 
 from mpifl import __version__
 from mpifl.algorithms.fedavg import FedAvg
@@ -239,11 +239,18 @@ DEATHS = [
 ]
 
 
+UNTROUBLED = {}
+"""The bits of a run in which nobody died: it is made once."""
+
+
 @pytest.mark.parametrize("death", DEATHS, ids=lambda death: " ".join(map(str, death[1:])))
 def test_a_coordinator_that_dies_counts_the_same_late_sum_once(by_letters, monkeypatch, death):
     """At each line at which it notes or keeps something of it, and around checkpoints."""
     kind, method, of, when, nth = death
-    whole = by_letters("whole").train()
+    if not UNTROUBLED:
+        whole = by_letters("whole").train()
+        assert whole.late == [(4, 2, 3**-0.5)]
+        UNTROUBLED["bits"] = bits(whole.run)
     run, usual, passes = by_letters("run"), getattr(kind, method), []
 
     def dies(*given, **more):
@@ -261,8 +268,8 @@ def test_a_coordinator_that_dies_counts_the_same_late_sum_once(by_letters, monke
     with pytest.raises(KeyboardInterrupt):
         run.train()
     run.train(resume=True)
-    assert run.late == whole.late == [(4, 2, 3**-0.5)]
-    assert bits(run.run) == bits(whole.run)
+    assert run.late == [(4, 2, 3**-0.5)]
+    assert bits(run.run) == UNTROUBLED["bits"]
 
 
 def test_silos_that_are_not_at_sites_are_not_late(made, tmp_path):  # noqa: F811

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from unit.builders import Alone
-from unit.sites.test_questions import SITES_OF, Here, bits, digest_of, made, member, of_core  # noqa: F401
+from unit.sites.test_questions import SITES_OF, Here, bits, digest_of, folders, made, member, of_core  # noqa: F401
 
 from mpifl.algorithms.scaffold import Scaffold
 from mpifl.common import InputError, RoundLost

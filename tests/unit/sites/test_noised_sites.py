@@ -8,7 +8,7 @@ import tomli_w
 from sites import kit
 from unit.builders import Alone
 from unit.sites.test_masked_sites import Masked, masked
-from unit.sites.test_questions import SITES_OF, Here, bits, made  # noqa: F401
+from unit.sites.test_questions import SITES_OF, Here, bits, folders, made  # noqa: F401
 
 from mpifl.common import BudgetSpent, InputError
 from mpifl.data.shards import read_federation
@@ -117,11 +117,11 @@ def test_the_bits_and_the_charges_of_one_world(made, tmp_path, name):  # noqa: F
 
 
 @pytest.mark.parametrize("masks", [False, True])
-def test_a_budget_ends_the_run_where_it_ends_one_world(made, tmp_path, masks):  # noqa: F811
+def test_a_budget_ends_the_run_where_it_ends_one_world(made, folders, tmp_path, masks):  # noqa: F811
     """By the number that silos tell of it, which is told openly under masks where nothing is left."""
     tables = EXAMPLES | ({"security": {"least": 1}} if masks else {})
     job = made(**tables)
-    spec = read_federation(tmp_path / "shards")
+    spec = read_federation(folders / "shards")
     most = max(figures_of_plan(job, plans(job, spec, job.build_algorithm()), rounds=2))
     budget = f"epsilon = {most * 1.001}\ndelta = 1e-3\n"
     here = compared(made, tmp_path, tables, budget=budget)
@@ -135,13 +135,18 @@ def test_a_budget_ends_the_run_where_it_ends_one_world(made, tmp_path, masks):  
     assert [len(charged(here.at(site))) for site in SITES_OF] == [4, 2, 4]
 
 
-def test_a_site_whose_budget_is_spent_refuses_before_it_says_hello(made, tmp_path, monkeypatch):  # noqa: F811
+def test_a_site_whose_budget_is_spent_refuses_before_it_says_hello(
+    made,  # noqa: F811
+    folders,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
     path = tmp_path / "job.toml"
     told = made(**EXAMPLES).model_dump(mode="json", exclude_defaults=True)
     path.write_text(tomli_w.dumps(told))
     kit.set_up(tmp_path, path, SITES_OF)
     monkeypatch.setenv("MPIFL_SITE", str(home := kit.home(tmp_path, "west")))
-    link, shards = tmp_path / "link", tmp_path / "shards"
+    link, shards = tmp_path / "link", folders / "shards"
     assert joining(link, shards)[0] == 2
     (home / "budget.toml").write_text("epsilon = 0.01\ndelta = 1e-3\n")
     with pytest.raises(BudgetSpent) as refused:

@@ -1,5 +1,6 @@
 """Sites in one process, without letters: the model has the bits of one world over the same silos."""
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -119,18 +120,25 @@ def of_core(job):
 LIVED = {"shards": "lived", "model": {"name": "logreg"}, "task": {"name": "survival"}, "local": {}}
 
 
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """Shards of silos whose names are those of their files; nobody changes them."""
+    base = tmp_path_factory.mktemp("questions")
+    write_folder(base / "shards", [9, 14, 6, 11, 8], test=12, silos_test=5)
+    write_folder(base / "yes or no", [9, 14, 6, 11, 8], classes=2)
+    write(base / "lived", *rows_of(), [50, 90, 130, 190], called="silo_{:04d}.h5")
+    return base
+
+
 @pytest.fixture
-def made(tmp_path, monkeypatch):
+def made(folders, tmp_path, monkeypatch):
     """Return how to make a job, and to train it in one world or over sites."""
     monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "secret"))
-    write_folder(tmp_path / "shards", [9, 14, 6, 11, 8], test=12, silos_test=5)
-    write_folder(tmp_path / "yes or no", [9, 14, 6, 11, 8], classes=2)
-    write(tmp_path / "lived", *rows_of(), [50, 90, 130, 190], called="silo_{:04d}.h5")
 
     def job(shards="shards", **tables):
         plain = {
             "name": "toy",
-            "shards": str(tmp_path / shards),
+            "shards": str(folders / shards),
             "rounds": 4,
             "model": {"name": "mlp", "hidden": [6]},
         }
@@ -359,10 +367,11 @@ def test_a_silo_with_an_error_has_not_worked():
     assert (whole.worked, whole.first_fault(names)) == (1, "")
 
 
-def test_a_shard_that_is_written_to_between_rounds_is_no_longer_trained_on(made, tmp_path, capsys):
+def test_a_shard_that_is_written_to_between_rounds_is_no_longer_trained_on(made, folders, tmp_path, capsys):
     """The mapped rows changed, and nothing was said."""
-    job = made(cohort={"quorum": 0.5})
-    path = tmp_path / "shards" / "silo_0001.h5"
+    shards = shutil.copytree(folders / "shards", tmp_path / "shards")
+    job = made(shards, cohort={"quorum": 0.5})
+    path = shards / "silo_0001.h5"
     whole = path.read_bytes()
 
     def harmed(record):

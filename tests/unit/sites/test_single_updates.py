@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 from unit.builders import Alone
-from unit.sites.test_questions import Here, bits, made  # noqa: F401
+from unit.sites.test_questions import Here, bits, folders, made  # noqa: F401
 
 from mpifl.run.folder import read_metrics
 from mpifl.training.loop import train
