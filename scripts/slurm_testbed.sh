@@ -6,13 +6,18 @@
 #   eval "$(bash scripts/slurm_testbed.sh env)"        from here on sbatch, squeue, ... mean this SLURM
 #   bash scripts/slurm_testbed.sh wait JOB [SECONDS]   until a job has ended; prints its state, 0 if that is COMPLETED
 #   bash scripts/slurm_testbed.sh kill-node n2         as if the power had failed; start-node n2 brings it back
+#   bash scripts/slurm_testbed.sh as-user COMMAND ...  runs a command as the user of this SLURM
 #   bash scripts/slurm_testbed.sh status | stop
 #
 # A node is a slurmd with a host name, processes and shared memory of its own (namespaces, so it takes root). All files lie in
 # $MPIFL_SLURM (by default mpifl-slurm in the folder for temporary files). Exit code 77: it cannot run here; the line says why.
+# MPIFL_SLURM_USER=NAME:NUMBER is the Unix user that daemons and jobs run as, by default root:0. Another one than root need not be
+# known to the system: its line of /etc/passwd is seen by these daemons and as-user alone.
 set -uo pipefail
 self=${BASH_SOURCE[0]}
 at=${MPIFL_SLURM:-${TMPDIR:-/tmp}/mpifl-slurm}
+user=${MPIFL_SLURM_USER:-root:0}
+owner=${user#*:}
 export SLURM_CONF=$at/slurm.conf PATH=$PATH:/usr/sbin:/sbin
 
 die() { echo "slurm_testbed: $*" >&2; exit 1; }
@@ -20,6 +25,16 @@ cannot() { echo "slurm_testbed: $*" >&2; exit 77; }
 runs() { grep -q '^State:[[:space:]]*[^Z]' "/proc/$1/status" 2>/dev/null; } # and is no zombie
 lives() { [[ -s $1 ]] && runs "$(<"$1")"; }
 gone() { ! runs "$1"; }
+
+as_user() { # as_user COMMAND...; in a mount namespace of its own, where it is no function of this script
+    [[ $owner = 0 ]] && { command "$@"; return; }
+    # shellcheck disable=SC2016
+    unshare --mount bash -c 'mount --bind "$1/passwd" /etc/passwd
+        exec setpriv --reuid "$2" --regid "$2" --clear-groups "${@:3}"' - "$at" "$owner" "$@"
+}
+scontrol() { as_user scontrol "$@"; }
+sinfo() { as_user sinfo "$@"; }
+squeue() { as_user squeue "$@"; }
 
 until_ok() { # until_ok SECONDS COMMAND...
     local end=$((SECONDS + $1))
@@ -76,8 +91,8 @@ configure() { # configure NODES CPUS
 ClusterName=testbed
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort=$first
-SlurmUser=root
-SlurmdUser=root
+SlurmUser=${user%:*}
+SlurmdUser=${user%:*}
 AuthType=auth/munge
 AuthInfo=socket=$at/munge.socket
 CredType=cred/munge
@@ -130,16 +145,19 @@ start_node() { # as process 1 of its namespace, so that nothing outlives it
     setsid unshare --uts --mount --pid --fork --kill-child --mount-proc bash -c '
         hostname "$1"
         mount --bind "$2/hosts" /etc/hosts
+        mount --bind "$2/passwd" /etc/passwd
         mount -t tmpfs tmpfs /dev/shm
         rm -rf "$2/tmp.$1" && mkdir "$2/tmp.$1" # Open MPI names sessions by PID, and a new node begins with low ones
-        exec slurmd -D -N "$1" -f "$2/slurm.conf"' - "$1" "$at" >"$at/$1.out" 2>&1 </dev/null &
+        chown "$3:$3" "$2/tmp.$1"
+        exec setpriv --reuid "$3" --regid "$3" --clear-groups slurmd -D -N "$1" -f "$2/slurm.conf"
+        ' - "$1" "$at" "$owner" >"$at/$1.out" 2>&1 </dev/null &
     echo $! >"$at/$1.node"
     until_ok 60 is_up "$1" || die "node $1 does not come up: $(tail -n 3 "$at/$1.out" "$at/slurmd.$1.log" 2>&1)"
 }
 
 is_up() { # a node that is back may be listed as idle before a step can start there
     [[ $(sinfo -h -N -n "$1" -o %T) =~ ^(idle|mixed|allocated|completing)$ ]] &&
-        timeout 10 srun --quiet --nodelist="$1" --nodes=1 --ntasks=1 true
+        as_user timeout 10 srun --quiet --nodelist="$1" --nodes=1 --ntasks=1 true
 }
 
 kill_node() {
@@ -162,14 +180,17 @@ start() { # start [NODES [CPUS]]
     rm -rf "$at"
     mkdir -p "$at/state"
     chmod 755 "$at"
+    { cat /etc/passwd && [[ $owner = 0 ]] || echo "${user/:/:x:}:$owner::/nonexistent:/bin/bash"; } >"$at/passwd"
     head -c 128 /dev/urandom >"$at/munge.key"
     chmod 600 "$at/munge.key"
-    munged --key-file="$at/munge.key" --socket="$at/munge.socket" --pid-file="$at/munged.pid" --log-file="$at/munged.log" \
+    chown -R "$owner:$owner" "$at"
+    as_user munged --key-file="$at/munge.key" --socket="$at/munge.socket" --pid-file="$at/munged.pid" --log-file="$at/munged.log" \
         --seed-file="$at/munge.seed" || die "munged: $(tail -n 3 "$at/munged.log")"
     exec 8>"${TMPDIR:-/tmp}/mpifl-slurm-ports.lock"   # two test beds that start at once would find the same ports free
     flock 8
     configure "$nodes" "${2:-4}"
-    slurmctld -c -f "$at/slurm.conf" 8>&- || die "slurmctld: $(tail -n 3 "$at/slurmctld.log")"
+    chown -R "$owner:$owner" "$at"
+    as_user slurmctld -c -f "$at/slurm.conf" 8>&- || die "slurmctld: $(tail -n 3 "$at/slurmctld.log")"
     until_ok 15 scontrol ping || die "slurmctld does not answer: $(tail -n 3 "$at/slurmctld.log")"
     exec 8>&-
     for node in $(seq "$nodes"); do
@@ -180,7 +201,7 @@ start() { # start [NODES [CPUS]]
 
 stop() {
     local file
-    lives "$at/slurmctld.pid" && timeout 5 scancel --user=root
+    lives "$at/slurmctld.pid" && as_user timeout 5 scancel --user="$owner"
     end "$at/slurmctld.pid"                      # before its nodes, of which it would wait for answers
     for file in "$at"/*.node; do
         [[ -e $file ]] && kill_node "$(basename "$file" .node)"
@@ -219,6 +240,7 @@ case ${1:-} in
     wait) wait_for "${@:2}" ;;
     kill-node) kill_node "$2" ;;
     start-node) start_node "$2" ;;
+    as-user) as_user "${@:2}" ;;
     status) sinfo -N -l && squeue ;;
     stop) stop ;;
     *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$self"; exit 2 ;;

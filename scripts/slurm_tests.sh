@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs trainings as jobs of a real SLURM of three nodes on this machine; arguments go to pytest: -k array
+# -k three_sites is one training over three SLURMs, each of a Unix user of its own.
 # -m "not slow" is the short form: what is submitted, signalled, queued again, cancelled, and loses a node.
 # Takes root and, the first time, apt; where that cannot be, the tests are skipped and say why.
 set -euo pipefail

@@ -46,10 +46,10 @@ def job_of(folder: Path, shards: Path, algorithm: str, /, rounds: int = 4, **tab
     return path
 
 
-def in_one_world(folder: Path, job: Path, *, masks: bool = False) -> str:
+def in_one_world(folder: Path, job: Path, *, masks: bool = False, n: int = 1) -> str:
     plain = read_job(job).secure and not masks  # the same bits without masks
     words = ["--set", "security.masks=false"] if plain else []
-    done = ranks(1, "-m", "mpifl", "train", job, "--out", folder / "one", *words)
+    done = ranks(n, "-m", "mpifl", "train", job, "--out", folder / "one", *words)
     assert done.returncode == 0, done.stderr
     return sha256(folder / "one" / "model.safetensors")
 

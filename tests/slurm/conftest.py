@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,16 +23,21 @@ ROUNDS = 150
 
 
 class Slurm:
-    """A testbed that is up, and the folder in which jobs are submitted."""
+    """A testbed that is up, and the folder in which jobs are submitted.
 
-    def __init__(self, at: Path, yard: Path, environment: dict[str, str]) -> None:
+    Args:
+        as_user: Whether commands run as the testbed's user.
+    """
+
+    def __init__(self, at: Path, yard: Path, environment: dict[str, str], as_user: bool = False) -> None:
         self.yard, self._at = yard, at
+        self._prefix = ["bash", str(TESTBED), "as-user"] if as_user else []
         self.environment = {**environment, "SLURM_CONF": str(at / "slurm.conf")}
 
     def call(self, *command: str | Path, code: int = 0, seconds: float = 60, **more: str) -> str:
         """Run a command in the yard, with more in its environment; return what it prints."""
         done = subprocess.run(
-            [*map(str, command)],
+            [*self._prefix, *map(str, command)],
             cwd=self.yard,
             env={**self.environment, **more},
             capture_output=True,
@@ -120,13 +125,20 @@ class Slurm:
 
 
 @contextmanager
-def running(yard: Path, nodes: int = 3) -> Iterator[Slurm]:
-    """Run a SLURM of its own while the context lasts; skip the test where there can be none."""
+def running(
+    yard: Path, nodes: int = 3, user: str = "", of_user: Mapping[str, str] | None = None
+) -> Iterator[Slurm]:
+    """Run a SLURM of its own while the context lasts; skip the test where there can be none.
+
+    Args:
+        user: NAME:NUMBER of the Unix user of its daemons, jobs and commands; "" for root.
+        of_user: What this user's commands see.
+    """
     at = Path(tempfile.mkdtemp(prefix="mpifl-slurm-"))  # short, since munge's socket lies in it
     foreign = ("OMPI_", "PRTE_", "PMIX_", "SLURM_", "SBATCH_")
     environment = {name: value for name, value in rank_environment().items() if not name.startswith(foreign)}
     environment |= {
-        "MPIFL_SLURM": str(at),
+        **(slurm := {"MPIFL_SLURM": str(at), **({"MPIFL_SLURM_USER": user} if user else {})}),
         "PATH": os.pathsep.join(
             [str(Path(sys.prefix) / "bin"), environment["PATH"], "/usr/sbin", "/usr/bin"]
         ),
@@ -148,7 +160,7 @@ def running(yard: Path, nodes: int = 3) -> Iterator[Slurm]:
         if code == 77:
             pytest.skip(said.read_text().strip())
         assert code == 0, said.read_text()
-        yield Slurm(at, yard, environment)
+        yield Slurm(at, yard, {**of_user, **slurm} if of_user else environment, bool(user))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         subprocess.run(["bash", str(TESTBED), "stop"], env=environment, check=True, timeout=60)
