@@ -8,9 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from mpifl.common import InputError, one_line
 from mpifl.common.pages import Block, Figure
 from mpifl.report.observers import wide_console
@@ -18,7 +15,9 @@ from mpifl.report.pages import figures_of_stats, figures_of_survival, page_of_su
 from mpifl.report.runs import units
 from mpifl.report.terminal.stats_table import (
     WITHHELD,
+    fitting_table,
     heads_of,
+    longest_word,
     rows_of as rows_of_stats,
     said_of as said_of_stats,
     told_last,
@@ -45,9 +44,11 @@ def show_survival(run: Path) -> None:
     if (told := told_last(run, "survival")) is None:
         raise InputError(f"{run}: has no survival curves; name a run of them, or shards with --out RUN")
     rows, said = [*rows_of(told)], said_of(told)
-    console, shown = wide_console(), Table(box=box.SIMPLE_HEAD)
+    console = wide_console()
+    shown = fitting_table(console.width)
     for head in HEADS:
         shown.add_column(head, justify="right" if head else "left", overflow="fold")
+    shown.columns[0].min_width = longest_word(row[0] for row in rows)
     for row in rows:
         shown.add_row(*row)
     console.print(shown)
