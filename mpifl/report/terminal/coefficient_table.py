@@ -19,7 +19,7 @@ from mpifl.run.folder import read_environment, read_metrics
 
 COLUMNS = (
     *("name", "estimate", "error", "statistic", "p", "low", "high"),
-    *("odds_ratio", "hazard_ratio", "rate_ratio", "against", "deviation"),
+    *("odds_ratio", "hazard_ratio", "rate_ratio", "ratio_low", "ratio_high", "against", "deviation"),
     *("fixed", "fixed_error", "q", "q_p", "i2"),
 )
 SPARED = (("statistic",), ("95 %: low", "high"), ("error",))
