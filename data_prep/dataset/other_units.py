@@ -177,7 +177,7 @@ def _of_column(name: str, spreads: Sequence[Spread]) -> Iterator[str]:
         medians = ", ".join(f"{one.median:.3g} at {one.silo}" for one in (middle, far))
         more = f" and {len(odd) - 1:,} more" if len(odd) > 1 else ""
         known = f"; the factor is {factor}" if (factor := factor_told(name, far, middle)) else ""
-        known += f": factor = {_factor(name, far, middle):.3g} at {far.silo}" if factor else ""
+        known += f": factor = {_factor(name, far, middle):.5g} at {far.silo}" if factor else ""
         remedy = f"{name} = {{ kind = 'numeric', factor = ... }} in a site's spec converts"
         yield f"column {name}: median {medians}{more}; are the units the same? {remedy}{known}"
 

@@ -165,7 +165,9 @@ def stats(
         Path | None, typer.Option(metavar="RUN", help="The run folder, for HTML, CSV and LaTeX, too.")
     ] = None,
     least: Annotated[int | None, typer.Option(min=1, help="Withhold smaller counts; 5 by default.")] = None,
-    masks: Annotated[bool, typer.Option("--masks", help="Add up under masks.")] = False,
+    masks: Annotated[
+        bool, typer.Option("--masks", help="Add up under masks; each site needs MPIFL_SITE.")
+    ] = False,
     silos: Annotated[bool, typer.Option("--silos", help="Tell each silo's means, too.")] = False,
     extremes: Annotated[bool, typer.Option("--extremes", help="Tell minimum and maximum.")] = False,
     epsilon: Annotated[
@@ -217,7 +219,9 @@ def survival(
         float | None, typer.Option(min=1e-9, help="Round times up to multiples of this, as 30 of days.")
     ] = None,
     least: Annotated[int | None, typer.Option(min=1, help="Join times of fewer rows; 5 by default.")] = None,
-    masks: Annotated[bool, typer.Option("--masks", help="Add up under masks.")] = False,
+    masks: Annotated[
+        bool, typer.Option("--masks", help="Add up under masks; each site needs MPIFL_SITE.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue what was stopped in RUN.")] = False,
     ranks: Ranks = None,
 ) -> None:

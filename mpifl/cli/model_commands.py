@@ -109,11 +109,17 @@ def _check_whose(silos: bool, data: Path | None, split: str | None) -> None:
         raise InputError("--split: is for the silos' splits; give --silos, too")
 
 
+GivenShards = Annotated[
+    Path | None,
+    typer.Option(metavar="SHARDS", help="A shard folder, or one shard; a table stands behind RUN."),
+]
+
+
 def predict(
     run: Run,
     table: NewTable = None,
     *,
-    data: Annotated[Path | None, typer.Option(metavar="SHARDS", help="A shard folder, or one shard.")] = None,
+    data: GivenShards = None,
     images: NewImages = None,
     texts: NewTexts = None,
     tokenizer: Tokenizer = None,

@@ -119,6 +119,8 @@ def test_all_cuts_give_the_pooled_fit_and_the_same_bytes(tmp_path: Path, task: s
     assert (record["offset"], record.get("row_weights")) == ("log_years", "share" if weights else None)
     if task == "counts":
         np.testing.assert_allclose(told(record, "rate_ratio"), np.exp(beta), rtol=1e-10)
+        for end in ("low", "high"):
+            np.testing.assert_allclose(told(record, f"ratio_{end}"), np.exp(told(record, end)), rtol=1e-12)
 
 
 def test_silos_own_fits_are_those_of_their_rows_and_part_by_cochrans_q(
@@ -156,7 +158,7 @@ def test_silos_own_fits_are_those_of_their_rows_and_part_by_cochrans_q(
     assert "of 3 silos' own fits; without a finite fit: silo 2, silo 3" in printed
     assert "offset: log_years, with a coefficient of 1" in printed
     lines = (tmp_path / "c.csv").read_text().splitlines()
-    assert lines[0].endswith("rate_ratio,against,deviation,fixed,fixed_error,q,q_p,i2")
+    assert lines[0].endswith("rate_ratio,ratio_low,ratio_high,against,deviation,fixed,fixed_error,q,q_p,i2")
     assert repr(fitted_rows[0]["i2"]) in lines[1]
 
 

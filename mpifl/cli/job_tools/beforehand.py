@@ -124,10 +124,10 @@ def whole(
 
     at_sites = os.path.lexists(run / OVER_SITES)  # a coordinator has the shards of no silo
     resolved, source = read_job(job, overrides), str(job)
-    spec, own = validate_job(resolved, source, wings_of), uncalled(type(resolved.build_algorithm()))
+    algorithm = type(resolved.build_algorithm())
+    spec, own = validate_job(resolved, source, wings_of), uncalled(algorithm)
     found = Checked(resolved, spec, notes=[f"{source}: {one}" for one in own])
-    if isinstance(spec, FederationSpec) and not _holds_out(spec):
-        found.notes.append("nothing will be scored: no rows are held out; make shards with --test 0.2")
+    found.notes.extend(_unscored(spec, fitted=algorithm.seedless))
     here: set[int] = {*range(len(spec.silos))}
     looks: list[Callable[[], object]] = [
         lambda: _look_for_files(found, here, elsewhere, at_sites),
@@ -147,10 +147,12 @@ def whole(
     return found
 
 
-def _holds_out(spec: FederationSpec) -> bool:
-    """Return whether the server or a silo has rows that are not for training."""
-    entries = [*spec.silos, *([spec.test] if spec.test else [])]
-    return any(entry.examples.get(split) for entry in entries for split in ("test", "valid"))
+def _unscored(spec: AnySpec, *, fitted: bool) -> list[str]:
+    """Say that neither the server nor a silo holds rows out, and what would do, unless all are fitted."""
+    entries = [*spec.silos, *filter(None, [spec.test])] if isinstance(spec, FederationSpec) else []
+    held = any(entry.examples.get(split) for entry in entries for split in ("test", "valid"))
+    to_do = "all of them are fitted" if fitted else "make shards with --test 0.2"
+    return [f"nothing will be scored: no rows are held out; {to_do}"] if entries and not held else []
 
 
 def summary_of(found: Checked) -> str:

@@ -42,10 +42,12 @@ def said_of_fit(fit: Mapping[str, Any], doubt: str) -> list[str]:
     if units := ", ".join(f"{row['name']} {row['deviation']:.4g}" for row in rows if "deviation" in row):
         said.append(f"per deviation of the column, as the shards have it: {units}")
     if left_out := _names(row for row in rows if row.get("left_out") and not row.get("reference")):
-        said.append(f"left out, since they follow from the others or are constant: {left_out}")
+        said.append(
+            f"left out, since they follow from the others, up to rounding, or are constant: {left_out}"
+        )
     told = f"log-likelihood {fit['log_likelihood']:.4f}, AIC {fit['aic']:.2f}"
-    events = f", {fit['events']} events" if "events" in fit else ""
-    said.append(f"{fit['rows']} rows{events}, {told}, after {fit['round']} rounds")
+    events = f", {fit['events']:,} events" if "events" in fit else ""
+    said.append(f"{fit['rows']:,} rows{events}, {told}, after {fit['round']} rounds")
     said += [_said_of_silos(fit["own_fits"])] if "own_fits" in fit else []
     if "offset" in fit:
         said.append(f"offset: {fit['offset']}, with a coefficient of 1")

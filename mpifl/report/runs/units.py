@@ -184,7 +184,7 @@ TABLE = r"""% {}
 def booktabs(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]) -> str:
     """Return a table of cells that are LaTeX already; what is `said` of it stands above as a comment."""
     head, *lines = (" & ".join(row) + r" \\" for row in (heads, *rows))
-    return TABLE.format(one_line(" ".join(said)), "r" * (len(heads) - 1), head, "\n".join(lines))
+    return TABLE.format("\n% ".join(map(one_line, said)), "r" * (len(heads) - 1), head, "\n".join(lines))
 
 
 def as_latex(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]) -> str:

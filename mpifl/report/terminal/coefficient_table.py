@@ -14,18 +14,18 @@ from rich.table import Table
 from mpifl.common import InputError, write_named
 from mpifl.report.pictures import fit_heads, fit_of, fit_rows, said_of_fit, unsettled
 from mpifl.report.runs import fit_doubt, read_run, trained_on, units
-from mpifl.report.terminal.stats_table import told_last
+from mpifl.report.terminal.stats_table import longest_word, told_last
 from mpifl.run.folder import read_environment, read_metrics
 
 COLUMNS = (
     *("name", "estimate", "error", "statistic", "p", "low", "high"),
-    *("odds_ratio", "hazard_ratio", "rate_ratio", "against", "deviation"),
+    *("odds_ratio", "hazard_ratio", "rate_ratio", "ratio_low", "ratio_high", "against", "deviation"),
     *("fixed", "fixed_error", "q", "q_p", "i2"),
 )
-SPARED = (("95 %: low", "high"), ("statistic",), ("error",))
+SPARED = (("statistic",), ("95 %: low", "high"), ("error",))
 """What a narrow terminal is spared, the first first: it follows from what stays."""
-BETWEEN = 2
-"""The blanks beside each cell."""
+BETWEEN = 3
+"""The blanks beside each cell, and behind it."""
 
 
 def show_coefficients(run: Path, to: Path | None = None, latex: Path | None = None) -> None:
@@ -63,13 +63,14 @@ def _show(heads: Sequence[str], rows: Sequence[Sequence[str]], console: Console)
     wide = {head: max(map(len, (head, *(row[nth] for row in rows)))) for nth, head in enumerate(heads)}
     spared: list[str] = []
     for some in SPARED:
-        if sum(width + BETWEEN for head, width in wide.items() if head not in spared) <= console.width:
+        if 1 + sum(width + BETWEEN for head, width in wide.items() if head not in spared) <= console.width:
             break
         spared += some
     shown = Table(box=box.SIMPLE_HEAD)
     kept = [nth for nth, head in enumerate(heads) if head not in spared]
     for nth in kept:
         shown.add_column(heads[nth], justify="right" if nth else "left", no_wrap=nth > 0, overflow="fold")
+    shown.columns[0].min_width = longest_word(row[0] for row in rows)
     for row in rows:
         shown.add_row(*(row[nth] for nth in kept))
     console.print(shown)

@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,21 @@ COLUMNS = (
     *("variable", "level", "silo", "count", "share", "missing", "mean", "deviation"),
     *("q1", "median", "q3", "minimum", "maximum", "smd", "between", "withheld"),
 )
+NARROW = 110
+LONG_WORD = 26
+"""The widest that a column of names is, so as to break no word."""
 APART = ["SMD", "between silos"]
 Told = Mapping[str, Any]
+
+
+def longest_word(names: Iterable[str]) -> int:
+    """Return how wide a column of names is that breaks no word, up to a width."""
+    return min(max((len(word) for name in names for word in name.split()), default=0), LONG_WORD)
+
+
+def fitting_table(width: int) -> Table:
+    """Return an empty table, whose columns lie nearer together in a narrow terminal."""
+    return Table(box=box.SIMPLE_HEAD, padding=(0, int(width >= NARROW)))
 
 
 def told_last(run: Path, key: str) -> Any:
@@ -76,9 +89,11 @@ def show_stats(run: Path) -> None:
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]) -> Console:
     """Print a table whose first column names its rows, and what is said of it; return the terminal."""
-    console, shown = wide_console(), Table(box=box.SIMPLE_HEAD)
+    console = wide_console()
+    shown = fitting_table(console.width)
     for nth, head in enumerate(heads):
         shown.add_column(head, justify="right" if nth else "left", overflow="fold")
+    shown.columns[0].min_width = longest_word(row[0] for row in rows)
     for row in rows:
         shown.add_row(*row)
     console.print(shown)

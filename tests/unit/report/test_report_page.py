@@ -223,8 +223,10 @@ def test_a_fit_has_its_table_on_the_page_and_whole_figures_in_a_narrow_terminal(
     printed = capsys.readouterr().out
     assert "-0.00014322" in printed
     assert "…" not in printed
-    assert "no room here for 95 %: low, high, statistic, error: widen the terminal" in printed
+    assert "no room here for statistic, 95 %: low, high, error: widen the terminal" in printed
     assert doubt in " ".join(printed.split())
+    assert FIT["coefficients"][0]["name"][:26] in printed
+    assert all(len(line.rstrip()) <= 80 for line in printed.splitlines())
     assert "sex=f & reference &" in (tmp_path / "c.tex").read_text()
     monkeypatch.setenv("COLUMNS", "160")
     show_coefficients(run)

@@ -78,7 +78,10 @@ class Fit:
         row["p"] = 2 * float(of.sf(abs(statistic)))
         if self.family.ratio:
             row[self.family.ratio] = math.exp(min(estimate, LARGEST))
-        row |= {"low": estimate - wide * error, "high": estimate + wide * error}
+        ends = {"low": estimate - wide * error, "high": estimate + wide * error}
+        row |= ends
+        if self.family.ratio:
+            row |= {f"ratio_{end}": math.exp(min(value, LARGEST)) for end, value in ends.items()}
         return row | ({"against": self.names[self.against[nth]]} if nth in self.against else {})
 
     def figures(self) -> dict[str, float]:
