@@ -19,6 +19,8 @@ from reference.test_refusals import Alone
 from reference.test_tableone import N, made, rows_of, write
 from scipy import stats
 
+from mpifl.cli import look_commands
+from mpifl.cli.job_tools import keys_of_noised, privacy_of
 from mpifl.common import InputError, RoundLost
 from mpifl.data.shards import record_of
 from mpifl.report.terminal import show_stats
@@ -289,6 +291,36 @@ def test_what_is_refused(job: dict[str, Any], says: str, tmp_path: Path, site: P
     assert says in str(error.value)
     assert "\n" not in str(error.value)
     assert not ledger(site)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"bounds": ["age=18:90"]}, "--epsilon: not given; --bounds, "),
+        ({"epsilon": 1.0}, "--delta: not given; --epsilon needs it"),
+        ({"epsilon": 1.0, "delta": 1.0}, "--epsilon 1 --delta 1: use numbers above 0"),
+        ({"epsilon": 1.0, "delta": 1e-5, "bounds": ["age"]}, "--bounds age: is not a column with its bounds"),
+        (
+            {"epsilon": 1.0, "delta": 1e-5, "bounds": ["a=1:2", "a=1:3"]},
+            "--bounds a=1:3: names no column, or",
+        ),
+    ],
+    ids=str,
+)
+def test_what_the_command_refuses(options: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        look_commands.stats(tmp_path, tmp_path / "run", **options)
+    assert says in str(error.value)
+
+
+def test_the_commands_noise_costs_epsilon_at_most() -> None:
+    told = privacy_of(1.0, 1e-5)
+    assert 0.99 < epsilon_of([Steps(told["noise"], 1.0, 1)], told["delta"]) <= 1.0
+    assert keys_of_noised(["a=b=-1:2.5"], ["c"], 0) == {
+        "bounds": {"a=b": [-1, 2.5]},
+        "categories": ["c"],
+        "bins": 0,
+    }
 
 
 @pytest.mark.parametrize("name", ["tableone", "kaplanmeier", "newton", "cox"])

@@ -115,7 +115,7 @@ def _privacy(summary: Summary, groups: str) -> list[Block]:
     of_silos, final = privacy.get("level") == "silo", summary.records[-1]
     whose = "silo" if of_silos else "example"
     facts = [["protected", _protected(privacy)], ["hidden", f"whether any one {whose} was added or removed"]]
-    facts += [["batches", DRAWN]] if not of_silos and "clip" in privacy else []
+    facts += [["batches", DRAWN]] if not of_silos and "noised" not in final else []
     facts += [["epsilon", _figure(last, "epsilon", "{:.4f}")]]
     facts += [[key, str(privacy[key])] for key in KEYS if key in privacy]
     facts += [["budget", f"epsilon {privacy['epsilon']}"]] if "epsilon" in privacy else []

@@ -18,7 +18,7 @@ from mpifl.run.job import check_job
 from mpifl.silo import Silo
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
-from mpifl.wings.dpsgd import PrivateSilo
+from mpifl.wings.dpsgd import PrivateRows
 from mpifl.wings.masked import wing
 from mpifl.wings.masked.who_sees import sharing
 from mpifl.wings.privacy import SiteFolder
@@ -60,7 +60,7 @@ def noise(*multipliers):
 
 def test_a_private_job_tells_kinds_alone(common):
     found = common(told=noise(5.0, 5.0), privacy=PRIVACY)
-    assert found.silo.func is PrivateSilo
+    assert found.silo.func is PrivateRows
     assert found.silo.keywords["guard"].site.sync == found.sync
     assert found.tells is KindsAlone
     server = common(is_worker=False, told=noise(5.0, 5.0), privacy=PRIVACY)
