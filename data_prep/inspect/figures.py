@@ -42,7 +42,9 @@ def moments(of_silo: Sequence[FeatureMoments], what: str) -> Plot:
     nothing of a silo where they are not finite."""
     mean, deviation = np.array([one.overall() for one in of_silo]).T
     finite = np.isfinite(mean) & np.isfinite(deviation)
-    y, levels = charts.levelled([*(mean - deviation)[finite], *(mean + deviation)[finite]], log=False)
+    ends = [0.0] if not finite.any() else [*(mean - deviation)[finite], *(mean + deviation)[finite]]
+    levels = charts.ticks(float(min(ends)), float(max(ends)), 3)
+    y = charts.Scale(levels[0], levels[-1])
     heights = [
         100 - 100 * (level - y.low) / (y.high - y.low) for level in (mean + deviation, mean, mean - deviation)
     ]
