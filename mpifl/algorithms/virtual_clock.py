@@ -60,8 +60,8 @@ class ClockSettings(BaseModel):
                 what = f"no silo is called '{strange[0]}'; {hint}the silos are {known}"
                 raise InputError(f"[clock] speeds: {what}")
             if missing := [name for name in names if name not in self.speeds]:
-                several = f" and of {len(missing) - 1} more" if len(missing) > 1 else ""
-                what = f"there is none of silo '{missing[0]}'{several}"
+                several = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+                what = f"no speed is given for silo '{missing[0]}'{several}"
                 raise InputError(f"[clock] speeds: {what}; give each silo one, or use 'uniform'")
             return [self.speeds[name] for name in names]
         draws = rng.numpy_stream(seed, "speeds").random(len(names))

@@ -142,11 +142,11 @@ class MetricsCollector:
     def _answers(self, rows: str, states: Mapping[str, Tensor], single: Mapping[int, Tensor]) -> Record:
         """Return what the model answered to the server's test set ("test"), or to what silos hold out.
 
-        Where sums are masked or privacy is promised, only intervals are told of the silos' rows.
+        Where sums are masked or privacy is promised, intervals and bounds alone are told of the silos' rows.
         """
         task, told = self._algorithm.task, answers_told(self._algorithm.task, states, single)
         if rows != "test" and (self._job.secure or self._job.privacy is not None):
-            return {key: of for key, of in told.items() if key == "intervals"}
+            return {key: of for key, of in told.items() if key in ("intervals", "within")}
         test = getattr(self._spec, "test", None)
         labels = test.labels if rows == "test" and test else TaskFacts.of(self._spec).counts
         if task.choices and "commonest" not in told and sum(labels):
@@ -182,7 +182,7 @@ class MetricsCollector:
         why = "there is no test set" if self._spec.test is None else "silos own a part of the model"
         if self._held_out and self._job.evaluate.silos:
             return [f"{key}: is for the {metric} on all that the silos hold out, as {why}"]
-        nor = "and [evaluate] silos = false" if self._held_out else "nor do silos hold out data"
+        nor = "and [evaluate] silos = false" if self._held_out else "and silos hold out no data"
         return [f"{key}: {why}, {nor}"]
 
     @property

@@ -505,7 +505,15 @@ def masked(nth: int, label: str, name: str, **tables: Any) -> Job:
 
 
 _MASKED = [
-    ("adam", "fedavg", {"server_optimizer": {"name": "adam", "lr": 0.02}, "rounds": 4}),
+    (
+        "adam",
+        "fedavg",
+        {
+            "server_optimizer": {"name": "adam", "lr": 0.02},
+            "rounds": 4,
+            "task": {"name": "classification", "metrics": ["accuracy", "auroc"]},
+        },
+    ),
     ("best", "fedavg", {"cohort": {}, "evaluate": {"patience": 3, "keep_best": True, "every": 2}}),
     ("fedsgd", "fedsgd", {}),
     ("fedprox", "fedprox", {"mu": 0.3, "adaptive": True, "patience": 1, "measure_gamma": True}),

@@ -141,7 +141,7 @@ NEEDS = [
     ({**of("fedrep", personal=["head.*"]), "clock": {}}, "'fedrep' trains its own", "use fedper, or leave"),
     (
         {**of("fedavg"), "clock": {"speeds": {"hospital-0": 1.0}}},
-        "[clock] speeds: there is none of silo 'hospital-1' and of",
+        "[clock] speeds: no speed is given for silo 'hospital-1' and",
         "use 'uniform'",
     ),
     ({**of("fedavg", local={"deadline": 1.0}), "clock": {}}, "[local] deadline = 1", "leave it out"),
@@ -268,12 +268,12 @@ def test_what_is_not_refused_trains(main: Main, tmp_path: Path) -> None:
     [
         (
             of("fedsgd", local={"batch_size": 3, "steps": 2, "straggler_chance": 0.5}),
-            "name = 'fedsgd': makes no use of local.batch_size, local.steps, local.straggler_chance",
+            "name = 'fedsgd': does not use local.batch_size, local.steps, local.straggler_chance",
         ),
-        (of("qfedsgd", local={"precision": "fp32", "epochs": 2}), "'qfedsgd': makes no use of local.epochs"),
+        (of("qfedsgd", local={"precision": "fp32", "epochs": 2}), "'qfedsgd': does not use local.epochs"),
         (
             {**of("qfedavg"), "cohort": {"weights": "uniform", "select": "examples", "fraction": 0.5}},
-            "[algorithm] name = 'qfedavg': makes no use of cohort.weights",
+            "[algorithm] name = 'qfedavg': does not use cohort.weights",
         ),
         (
             of("fedavg", local={"straggler_chance": 0.5}),

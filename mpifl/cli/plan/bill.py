@@ -66,7 +66,7 @@ def _checked(run: Path) -> Sequence[Mapping[str, Any]]:
     for record in found.records:
         for key in BYTES:
             if (found_bytes := number(record, key)) is None or found_bytes < 0:
-                what = f"round {record['round']}: {key} = {record.get(key)!r:.40} is no number of bytes"
+                what = f"round {record['round']}: {key} = {record.get(key)!r:.40} is not a number of bytes"
                 raise InputError(f"{run / 'metrics.jsonl'}: {what}")
     return found.records
 

@@ -117,7 +117,7 @@ def read_profile(path: Path, job: Job) -> Profile:
         InputError: the file is not there, is no profile, or is of another job.
     """
     if not path.is_file():
-        there = "is no file" if path.exists() else "is not there"
+        there = "is not a file" if path.exists() else "is not there"
         raise InputError(f"{path}: {there}; measure by mpifl doctor JOB --profile FILE")
     try:
         found = Profile.model_validate(read_toml(path))

@@ -168,7 +168,7 @@ def _axis(setting: str) -> tuple[str, list[str]]:
     if not equals or not key.strip() or "" in values:
         raise InputError(f"--set {setting}: give it as key=value,value, for instance --set local.lr=0.03,0.1")
     if twice := next((value for value in values if values.count(value) > 1), None):
-        raise InputError(f"--set {setting}: {twice} stands there twice")
+        raise InputError(f"--set {setting}: {twice} is given twice")
     return key.strip(), values
 
 

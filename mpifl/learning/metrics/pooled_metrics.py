@@ -114,6 +114,8 @@ def answers_told(
     labels = [int(one.yes.sum()) for one in columns] if task.choices == len(columns) else []
     labels = labels if confusion is None else confusion.sum(1).tolist()
     found: dict[str, Any] = {"intervals": ends} if ends else {}
+    within = {name: of["within"] for name, of in sure.items() if of.get("within")}
+    found |= {"within": within} if within else {}
     if len(columns) > MOST_COLUMNS:
         columns = [columns[0].with_others(columns[1:])]
     elif columns:

@@ -27,6 +27,7 @@ class ToldAnswers(BaseModel):
 
     Attributes:
         intervals: By metric its 95 % interval, as far as a method for it is known.
+        within: By metric of counts how far its value may be from that of all single examples.
         commonest: The share of examples in the commonest class: the accuracy of always that answer.
         of_training: Whether that share is of training rows, since nobody has counted these.
         columns: For yes, or for each class against all others. One of more classes is of all of them.
@@ -38,6 +39,7 @@ class ToldAnswers(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     intervals: dict[str, Point] = {}
+    within: dict[str, float] = {}
     commonest: Share | None = None
     of_training: bool = False
     columns: list[AnswerColumn] = []

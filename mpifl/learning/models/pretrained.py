@@ -187,7 +187,7 @@ def _no_target(model: Any, asked: Any) -> InputError:
     linear = [name for name, part in model.named_modules() if type(part).__name__ in LINEAR]
     there = [*dict.fromkeys(name.rpartition(".")[2] for name in linear)]
     text = f"a text is a pattern of whole names, write ['{asked}']; " if asked in there else ""
-    what = f"[model] lora target_modules = {asked}: the model has none of that name"
+    what = f"[model] lora target_modules = {asked}: the model has no layer of that name"
     return InputError(f"{what}; {text}its linear layers are {', '.join(there)}")
 
 

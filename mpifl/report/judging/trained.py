@@ -255,7 +255,7 @@ def _number_of(run: Path, name: str) -> int:
     names: list[str] = read_environment(run).get("silos") or []
     if name not in names and (names or not name.isdecimal()):
         rest = choices(name, names) if names else "silos go by their numbers"
-        raise InputError(f"--silo {name}: is no silo of {run}; {rest}")
+        raise InputError(f"--silo {name}: is not a silo of {run}; {rest}")
     return names.index(name) if names else int(name)
 
 

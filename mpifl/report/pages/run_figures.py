@@ -73,6 +73,10 @@ def _noted(summary: Summary, main: str) -> str:
     said = f"{_whose(summary)} Values beside names are of the last round{_other_round(summary)}."
     if (before := number(summary.before, main)) is not None:
         said += f" Before training it was {summary.metric.write(before)}."
+    bound = summary.answers.get("silos", ToldAnswers()).within.get(summary.metric.name)
+    if main == summary.metric.pooled and bound:
+        exact = f"within {summary.metric.write_briefly(bound)} of the value by single rows"
+        said += f" It is from counts over ranges of the probability, and not exact: {exact}."
     if main != summary.metric.pooled or summary.figure(f"{summary.metric.silo}_mean") is None:
         return said.strip()
     rows = "all silos' validation rows" if summary.by_valid else TOGETHER

@@ -106,7 +106,7 @@ def _whose(summary: Summary, drawn: bool) -> str:
 
 Column = tuple[str, list[Cell]]
 INTERVAL, CURVE, GAIN, ONE_CLASS = "95% interval", "over rounds", "gain", "one class only"
-BOLD = "A bold gain exceeds chance: 0 lies outside its 95% interval, and is no end of it."
+BOLD = "A bold gain exceeds chance: its 95% interval does not contain 0."
 LEAVE_OUT = ("dice", "iou")
 """Metrics that leave out examples without a target."""
 ONE = " With one silo there is nothing to compare."

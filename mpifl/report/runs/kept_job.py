@@ -74,7 +74,7 @@ def read_tables(path: Path) -> tuple[dict[str, Any], list[str]]:
     counts = job.get("rounds", 0), evaluate.get("patience", 1)
     if nested and _targets_are_numbers(evaluate) and all(type(count) is int for count in counts):
         return job, []
-    return {}, [f"job.toml is none as mpifl {__version__} writes it"]
+    return {}, [f"job.toml is not as mpifl {__version__} writes it"]
 
 
 def _targets_are_numbers(evaluate: Mapping[str, Any]) -> bool:

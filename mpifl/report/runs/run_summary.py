@@ -300,7 +300,7 @@ def _checked(run: Path, records: Sequence[Record], metric: MetricInfo) -> list[R
     before: int = 0
     for record in records:
         if not is_round(record, metric):
-            what = f"round {record['round']} is none as mpifl {__version__} writes it"
+            what = f"round {record['round']} is not as mpifl {__version__} writes it"
             raise InputError(f"{path}: {what}: of another version?")
         if (round := record["round"]) <= before:
             raise InputError(f"{path}: has round {round} after round {before}; two runs wrote to one folder")

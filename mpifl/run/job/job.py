@@ -88,7 +88,7 @@ class Job(Outline):
         said += [f"[algorithm] name = '{self.algorithm['name']}': {one}" for one in uncalled(type(algorithm))]
         if ignored := self._given_in_vain(algorithm):
             name, keys = self.algorithm["name"], ", ".join(ignored)
-            said.append(f"[algorithm] name = '{name}': makes no use of {keys}")
+            said.append(f"[algorithm] name = '{name}': does not use {keys}")
         whole = max(local.epochs_by_silo or [local.epochs or local.steps or 1])
         if local.straggler_chance and whole == 1 and "local.straggler_chance" not in algorithm.ignores:
             said.append(_NO_PARTS)

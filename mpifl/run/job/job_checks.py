@@ -98,9 +98,9 @@ def _of_masks(job: Job, algorithm: Algorithm) -> Iterator[str]:
 
 def _of_late(job: Job, algorithm: Algorithm) -> Iterator[str]:
     if (name := job.algorithm["name"]) not in TAKING_LATE:
-        what = "is none of those whose silos keep nothing and send one change of the model in a round"
+        what = "takes no late sums: its silos keep something, or send more than one change of the model"
         use = ", ".join(TAKING_LATE)
-        yield f"[algorithm] name = '{name}': {what} ({use}); use one of these, or leave [cohort] late out"
+        yield f"[algorithm] name = '{name}': {what}; use {use}, or leave [cohort] late out"
 
 
 def _of_halves(job: Job, algorithm: Algorithm) -> Iterator[str]:

@@ -87,7 +87,9 @@ def test_each_training_of_a_silo_has_a_jitter_of_its_own():
 
 
 def test_a_silo_without_a_speed_and_a_speed_without_a_silo_are_refused():
-    with pytest.raises(InputError, match=r"\[clock\] speeds: there is none of silo 'b' and of 1 more; give"):
+    with pytest.raises(
+        InputError, match=r"\[clock\] speeds: no speed is given for silo 'b' and 1 more; give"
+    ):
         ClockSettings(speeds={"a": 1.0}).speeds_of(["a", "b", "c"], 0)
     with pytest.raises(InputError, match=r"no silo is called 'bb'; did you mean 'b'\? the silos are a, b$"):
         ClockSettings(speeds={"a": 1.0, "bb": 3.0}).speeds_of(["a", "b"], 0)

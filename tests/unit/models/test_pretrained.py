@@ -282,11 +282,11 @@ WRONG = {
     ),
     "targets that there are not": (
         {"lora": {"target_modules": ["c_attn", "query"]}},
-        "[model] lora target_modules = ['query']: the model has none of that name; its linear layers are",
+        "[model] lora target_modules = ['query']: the model has no layer of that name; its linear layers are",
     ),
     "a target by a text": (
         {"lora": {"target_modules": "c_attn"}},
-        "the model has none of that name; a text is a pattern of whole names, write ['c_attn']; its linear",
+        "the model has no layer of that name; a text is a pattern of whole names, write ['c_attn']; its",
     ),
     "longer texts": ({}, "texts of 17 tokens are beyond the model's 16 positions; cut them by --length 16"),
 }

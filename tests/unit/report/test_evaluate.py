@@ -257,7 +257,7 @@ def test_a_silos_own_model_answers_where_it_is_named(tmp_path, algorithm):
     for name in found:
         predict_run(run, tmp_path / "shards", tmp_path / f"{name}.csv", last=OwnModel(name))
     assert (tmp_path / "0.csv").read_text() != (tmp_path / "1.csv").read_text()
-    with pytest.raises(InputError, match=r"--silo north: is no silo of .*; silos go by their numbers"):
+    with pytest.raises(InputError, match=r"--silo north: is not a silo of .*; silos go by their numbers"):
         evaluate_silos(run, last=OwnModel("north"))
     save_file(load_file(own), own, {"model_sha256": "of another end"})
     with pytest.raises(InputError, match=r"silo_0001.safetensors is not of the end that .*model.safetensors"):

@@ -237,10 +237,10 @@ def test_what_is_wrong_with_a_run_is_said(tmp_path):
         ("ended", lambda run: note_lost(run, "round 6 was lost: 0 of 2"), "round 6 was lost: 0 of 2"),
         ("jobless", lambda run: (run / "job.toml").unlink(), "job.toml cannot be read"),
         ("job", lambda run: (run / "job.toml").write_text("rounds = "), "job.toml is torn"),
-        ("other", lambda run: (run / "job.toml").write_text("rounds = 'all'"), "job.toml is none as mpifl"),
-        ("evaluate", lambda run: (run / "job.toml").write_text("evaluate = 3"), "job.toml is none as mpifl"),
+        ("other", lambda run: (run / "job.toml").write_text("rounds = 'all'"), "job.toml is not as mpifl"),
+        ("evaluate", lambda run: (run / "job.toml").write_text("evaluate = 3"), "job.toml is not as mpifl"),
         *(
-            (f"patience {n}", lambda run, v=value: patient(run, v), "job.toml is none as mpifl")
+            (f"patience {n}", lambda run, v=value: patient(run, v), "job.toml is not as mpifl")
             for n, value in enumerate(('"a"', "[1]", "2020-01-01", "true"))
         ),
     ]:
@@ -354,7 +354,7 @@ def test_a_last_score_that_is_no_table_takes_no_comparison_down(tmp_path, capsys
     whole, harmed = make_run(tmp_path / "whole"), make_run(tmp_path / "harmed")
     write(harmed, [*RECORDS[:-1], {**RECORDS[-1], "final": final}])
     compare_runs([whole, harmed])
-    assert f"left out: {harmed}/metrics.jsonl: round 5 is none as mpifl" in capsys.readouterr().out
+    assert f"left out: {harmed}/metrics.jsonl: round 5 is not as mpifl" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("figures", [(5e-324, 5e-324), (0.0, 5e-324)])

@@ -283,9 +283,9 @@ def test_silos_that_are_not_at_sites_are_not_late(made, tmp_path):  # noqa: F811
     [
         (
             {"algorithm": {"name": "scaffold"}},
-            r"\[algorithm\] name = 'scaffold': is none of those whose silos",
+            r"\[algorithm\] name = 'scaffold': takes no late sums: its silos",
         ),
-        ({"algorithm": {"name": "ditto"}}, r"\[algorithm\] name = 'ditto': is none of those whose silos"),
+        ({"algorithm": {"name": "ditto"}}, r"\[algorithm\] name = 'ditto': takes no late sums: its silos"),
         ({"security": {}}, r"\[security\]: masks of a round cancel in that round alone"),
         (
             {"local": {"keep_optimizer_state": True, "momentum": 0.5}},

@@ -83,7 +83,7 @@ def test_what_belongs_together_has_one_heading_on_a_board():
 def test_a_target_that_is_no_number_is_a_job_of_another_program(tmp_path, target):
     (tmp_path / "job.toml").write_text(f"rounds = 1\n[evaluate]\ntarget = {target}\n")
     (tmp_path / "metrics.jsonl").write_text('{"round": 1, "test_accuracy": 0.5}\n')
-    assert "job.toml is none as mpifl" in read_run(tmp_path).remarks[0]
+    assert "job.toml is not as mpifl" in read_run(tmp_path).remarks[0]
 
 
 @pytest.mark.parametrize("metric", ['{"name": 3}', '{"name": "a b"}', '{"name": "m", "more": 1}', "[]", "{}"])

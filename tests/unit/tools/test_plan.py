@@ -190,8 +190,8 @@ def test_a_bill_holds_a_run_against_its_plan(measured, tmp_path, capsys):
     metrics = tmp_path / "run" / "metrics.jsonl"
     for records, why in (
         ([first, third], "rounds are missing"),
-        ([first, {**second, "bytes_sent": "many"}], "round 2 is none as mpifl"),
-        ([first, {**second, "bytes_received": -5}], "round 2: bytes_received = -5 is no number"),
+        ([first, {**second, "bytes_sent": "many"}], "round 2 is not as mpifl"),
+        ([first, {**second, "bytes_received": -5}], "round 2: bytes_received = -5 is not a number"),
         ([first, second, third, {**third, "round": 4}], "has 4 rounds, and its job.toml 3"),
     ):
         metrics.write_text("".join(json.dumps(one) + "\n" for one in records))

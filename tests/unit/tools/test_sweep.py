@@ -110,7 +110,7 @@ def test_values_that_go_together_are_one_setting(job, tmp_path):
 WRONG = {
     "no value": (["seed"], "--set seed: give it as key=value,value"),
     "empty value": (["seed=1,,2"], "--set seed=1,,2: give it as"),
-    "twice": (["seed=1,1"], "1 stands there twice"),
+    "twice": (["seed=1,1"], "1 is given twice"),
     "two keys": (["seed=1", "seed=2"], "--set seed: given twice"),
     "a key of one algorithm": (
         ["algorithm.name=fedavg,scaffold,fedprox", "algorithm.mu=0.1"],

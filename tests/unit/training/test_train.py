@@ -274,7 +274,7 @@ def test_without_a_test_set_the_target_is_for_the_mean_over_all_examples_held_ou
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"test": 0, "valid": 0}, "there is no test set, nor do silos hold out data"),
+        ({"test": 0, "valid": 0}, "there is no test set, and silos hold out no data"),
         ({"test": 0, "silos": False}, "there is no test set, and [evaluate] silos = false"),
         ({"test": 20}, ""),
     ],

@@ -188,13 +188,13 @@ def test_rows_of_two_alignments_are_not_trained_on(yard):
 
 def test_what_has_no_effect_over_columns_is_said(yard):
     job = read_job(job_of(yard, evaluate={"silos": False}))
-    assert job.idle(job.build_algorithm()) == ["[algorithm] name = 'splitnn': makes no use of evaluate.silos"]
+    assert job.idle(job.build_algorithm()) == ["[algorithm] name = 'splitnn': does not use evaluate.silos"]
     job = read_job(job_of(yard))
     assert job.idle(job.build_algorithm()) == []
     kept = read_job(job_of(yard, local={"optimizer": "adam", "keep_optimizer_state": True}))
     assert job.idle(kept.build_algorithm()) == []
     assert kept.idle(kept.build_algorithm()) == [
-        "[algorithm] name = 'splitnn': makes no use of local.keep_optimizer_state"
+        "[algorithm] name = 'splitnn': does not use local.keep_optimizer_state"
     ]
 
 

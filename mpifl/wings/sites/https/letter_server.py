@@ -231,7 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what is no HTTP, with one line."""
-        self.server.tell(f"refused a request from {self.client_address[0]} ({code}): is none of mpifl's")
+        self.server.tell(f"refused a request from {self.client_address[0]} ({code}): is not mpifl's")
         self.close_connection = True
         self.send_response(code, "refused")
         self.send_header("Connection", "close")

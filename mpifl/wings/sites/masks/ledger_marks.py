@@ -46,7 +46,7 @@ class LedgerMarks:
         try:
             told = json.loads(self._seal.open(bytes.fromhex(mark), _LABEL))
         except ValueError:
-            what = "the coordinator's mark is none that this site has made in this run"
+            what = "the coordinator's mark was not made by this site in this run"
             raise InputError(f"{what}; the site's folder has another key, or the coordinator lies") from None
         for name, (lines, sha256) in told.items():
             ledger = self._ledgers.get(name)
