@@ -49,6 +49,8 @@ DIFFERENCES = {5: {"MPIFL_KERNELS": "tensors", "MPIFL_RANKS_PER_NODE": "2"}}
 WORLDS = {n: [pytest.mark.slow] * (n == 2) for n in RANKS}
 """Two ranks train in most other tests, too."""
 SEVERAL = [n for n in WORLDS if n > 1]
+ALONE = pytest.mark.parametrize("world", [1], indirect=True, ids=["1ranks"])
+"""For what a run brought: on any number of ranks it is the same."""
 COLD = {5: 1}
 """How many ranks Python starts for itself, with a seed of hashes of their own: bits must not depend on it."""
 
@@ -217,6 +219,7 @@ def test_bytes_of_lines_are_those_of_payloads(world: Path, digits: Path) -> None
         assert 0 < record["bytes_of_silo_max"] - 19 * rows < 1000
 
 
+@ALONE
 def test_metrics_of_all_silos_are_torchmetrics_of_their_predictions_in_one_place(
     world: Path, digits: Path
 ) -> None:
@@ -244,6 +247,7 @@ def test_metrics_of_all_silos_are_torchmetrics_of_their_predictions_in_one_place
     assert last["silos"].keys() == {str(k) for k in range(7)}
 
 
+@ALONE
 def test_the_perplexity_of_texts_of_unequal_lengths_is_that_of_each_text_by_itself(
     world: Path, digits: Path
 ) -> None:
@@ -264,7 +268,15 @@ def test_the_perplexity_of_texts_of_unequal_lengths_is_that_of_each_text_by_itse
     assert found == pytest.approx(float(loss.exp()), rel=1e-6)
 
 
-@pytest.mark.parametrize("label", scored.LABELS)
+SCORED = [
+    pytest.param(n, label, marks=WORLDS[n], id=f"{n}ranks-{label}")
+    for n in WORLDS
+    for label in scored.LABELS
+    if f"scored-{label}" in {job["name"] for job in scenarios.jobs_on(n)}
+]
+
+
+@pytest.mark.parametrize(("world", "label"), SCORED, indirect=["world"])
 def test_the_workers_find_the_servers_own_figures_of_its_test_set(world: Path, label: str) -> None:
     here, found = rounds_of(world.parent / "world1" / f"here-{label}"), rounds_of(world / f"scored-{label}")
     assert found == here
@@ -301,6 +313,7 @@ def test_parties_of_different_alignments_are_refused_by_name(world: Path) -> Non
     assert not (world / "apart/metrics.jsonl").exists()
 
 
+@ALONE
 def test_runs_are_compared_by_the_virtual_time_to_a_target(world: Path, tmp_path: Path) -> None:
     runs = {name: world / f"all-{name}" for name in ("fedasync", "fedbuff", "fedavg")}
     told = {name: [r for r in rounds_of(run) if "test_accuracy" in r] for name, run in runs.items()}
@@ -384,6 +397,7 @@ def summed(deltas: list[np.ndarray], weights: list[int]) -> np.ndarray:
     )
 
 
+@ALONE
 def test_power_of_choice_and_clipping_are_as_numpy_has_them(world: Path, digits: Path) -> None:
     run, job = world / "known", next(job for job in scenarios.JOBS if job["name"] == "known")
     sizes = [
@@ -443,6 +457,7 @@ def test_silos_keep_their_state_at_home(world: Path) -> None:
     assert set(server) == {"w", "c"}
 
 
+@ALONE
 def test_the_model_loads_without_mpifl(world: Path) -> None:
     module = scenarios.normalised((1, 8, 8), 10)
     module.load_state_dict(load_file(world / "batchnorm" / "model.safetensors"))

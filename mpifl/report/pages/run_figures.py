@@ -9,7 +9,7 @@ from re import fullmatch
 
 from mpifl.common import Names
 from mpifl.common.pages import Figure, charts
-from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers
 from mpifl.report.judging import scores
 from mpifl.report.observers import TOGETHER
 from mpifl.report.pages.falls import falls
