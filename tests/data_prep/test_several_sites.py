@@ -133,10 +133,14 @@ def test_a_yes_or_no_in_other_numbers_at_one_site_is_told(clinics: Path) -> None
         rows = [f"{30 + n % 20},{codes[n % 3 == 0]},{'ny'[n % 4 == 0]}" for n in range(60)]
         (clinics / f"{name}.csv").write_text("\n".join(["age,smoker,ill", *rows]) + "\n")
     columns = '[features]\nage = "numeric"\nsmoker = "numeric"\n'
-    Path("coded.toml").write_text(f'label = "ill"\nstandardise = "none"\n{columns}')
+    stated = f'label = "ill"\nstandardise = "none"\n{columns}'
+    Path("coded.toml").write_text(stated)
+    Path("clinics/north.toml").write_text(f'missing = ["-9"]\n{stated}')
     said = run("sites", clinics, "--spec", "coded.toml", "--out", "joined")
     assert "column smoker: 0, 1 at east and 1, 2 at north; is it coded alike?" in said
     assert "column age" not in said
+    assert "missing: specs of east and north differ: " in said
+    assert "north alone has '-9'; is it a gap at both?" in said
 
 
 def test_what_a_spec_leaves_to_the_table_is_of_all_sites(clinics: Path) -> None:
