@@ -20,6 +20,8 @@ FEWEST = 5
 """Rows without which a silo says nothing of a unit."""
 MOST_ROWS = 2048
 """Rows of a silo that are looked at, evenly spaced."""
+CODES = 2
+"""Different numbers of a column that says yes or no."""
 MOST_NAMED = 5
 """Columns in as many lines."""
 BY_SITE = ("natural", "import")
@@ -104,14 +106,29 @@ def units_told(folder: Path, spec: FederationSpec) -> list[str]:
     if len(spec.silos) < 2 or not columns or spec.scheme.get("name") not in BY_SITE:
         return []
     found: dict[str, list[Spread]] = {name: [] for name in columns.values()}
+    codes: dict[str, dict[str, set[float]]] = {name: {} for name in found}
     for entry in spec.silos:
         x = open_shard(folder, entry, spec, checksum=False)["train"].arrays["x"]
         if len(x) < FEWEST or not isinstance(x, np.ndarray):
             continue
         rows = np.asarray(x[:: -(-len(x) // MOST_ROWS)][:, [*columns]], np.float64)
-        for of, values in zip(found.values(), _in_units(rows, spec, [*found]).T, strict=True):
-            of.append(Spread.of(entry.name, values))
-    return spreads_told(found)
+        for name, values in zip(found, _in_units(rows, spec, [*found]).T, strict=True):
+            found[name].append(Spread.of(entry.name, values))
+            codes[name][entry.name] = {*np.unique(values.round(6))[: CODES + 1].tolist()}
+    return [*spreads_told(found), *filter(None, map(_coded, codes, codes.values()))]
+
+
+def _coded(name: str, of: Mapping[str, set[float]]) -> str:
+    """Return a line on a column of which each silo has up to two numbers, as 0 and 1, and one has others."""
+    every = set().union(*of.values())
+    if max(map(len, of.values()), default=0) != CODES or len(every) <= CODES:
+        return ""
+    own = max(of.values(), key=len)
+    pair = [next(silo for silo in of if of[silo] == own), next(silo for silo in of if not of[silo] <= own)]
+    told = (f"{', '.join(f'{one:g}' for one in sorted(of[silo]))} at {silo}" for silo in pair)
+    return (
+        f"column {name}: {' and '.join(told)}; is it coded alike? Correct the table, or make it categorical"
+    )
 
 
 def spreads_told(found: Mapping[str, Sequence[Spread]]) -> list[str]:

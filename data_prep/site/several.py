@@ -108,7 +108,7 @@ def join_sites(
     check_free(out)
     tables = {site: _table(site, path, spec) for site, path in given.items()}
     found = pooled(tables, [f"{site}.json" for site in given])
-    told = shared_groups(tables, holding.group)
+    told = [*shared_groups(tables, holding.group), *_unlike_gaps(tables)]
     with written_atomically(out) as folder:
         agreed = folder / AGREED
         agreed.mkdir()
@@ -124,6 +124,17 @@ def join_sites(
         made = assemble(folder)
         doubted = [*units_told(folder, made), *lone_levels(folder, made), *ids_told(folder, made)]
         return Joined(made, [*doubted, *told])
+
+
+def _unlike_gaps(tables: Mapping[str, SiteTable]) -> list[str]:
+    """Return a line where a site takes other texts for a missing value than the first one does."""
+    (first, of_first), *others = ((site, {*one.spec.missing}) for site, one in tables.items())
+    odd = next(((site, marks) for site, marks in others if marks != of_first), None)
+    if odd is None:
+        return []
+    alone = [f"{who} alone has {', '.join(map(repr, sorted(more)))}" for who, more in
+             ((first, of_first - odd[1]), (odd[0], odd[1] - of_first)) if more]  # fmt: skip
+    return [f"missing: specs of {first} and {odd[0]} differ: {'; '.join(alone)}; is it a gap at both?"]
 
 
 def _table(site: str, path: Path, spec: Path | None) -> SiteTable:

@@ -128,6 +128,21 @@ def test_a_site_without_an_event_is_a_silo_and_is_told(
     assert Path("single/silo_0002.h5").read_bytes() == Path("joined/silo_0002.h5").read_bytes()
 
 
+def test_a_yes_or_no_in_other_numbers_at_one_site_is_told(clinics: Path) -> None:
+    for name, codes in zip(CLINICS, ((0, 1), (1, 2), (0, 1)), strict=True):
+        rows = [f"{30 + n % 20},{codes[n % 3 == 0]},{'ny'[n % 4 == 0]}" for n in range(60)]
+        (clinics / f"{name}.csv").write_text("\n".join(["age,smoker,ill", *rows]) + "\n")
+    columns = '[features]\nage = "numeric"\nsmoker = "numeric"\n'
+    stated = f'label = "ill"\nstandardise = "none"\n{columns}'
+    Path("coded.toml").write_text(stated)
+    Path("clinics/north.toml").write_text(f'missing = ["-9"]\n{stated}')
+    said = run("sites", clinics, "--spec", "coded.toml", "--out", "joined")
+    assert "column smoker: 0, 1 at east and 1, 2 at north; is it coded alike?" in said
+    assert "column age" not in said
+    assert "missing: specs of east and north differ: " in said
+    assert "north alone has '-9'; is it a gap at both?" in said
+
+
 def test_what_a_spec_leaves_to_the_table_is_of_all_sites(clinics: Path) -> None:
     for name in CLINICS:  # each clinic has a ward that no other has, and one of them no smoker at all
         lines = (clinics / f"{name}.csv").read_text().splitlines()

@@ -70,10 +70,10 @@ FACTORS = {
     ("age", 365.25): "that of days beside years",
     ("LDL", 38.67): "that of cholesterol in mg/dl beside mmol/l",
     ("bmi", 18.016): "about 18, that of no known unit",
-    ("weight", 2.2046): "that of lb beside kg: factor = 0.454 at b",
-    ("crea", 77.6): "that of creatinine in umol/l beside mg/dl: factor = 0.0113 at b",
-    ("dose", 77.6): "about 77.6, that of no known unit: factor = 0.0129 at b",
-    ("dose", 1 / 77.6): "about 77.6, that of no known unit: factor = 0.0129 at a",
+    ("weight", 2.2046): "that of lb beside kg: factor = 0.4536 at b",
+    ("crea", 77.6): "that of creatinine in umol/l beside mg/dl: factor = 0.01131 at b",
+    ("dose", 77.6): "about 77.6, that of no known unit: factor = 0.012887 at b",
+    ("dose", 1 / 77.6): "about 77.6, that of no known unit: factor = 0.012887 at a",
 }
 
 
