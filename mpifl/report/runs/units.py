@@ -184,13 +184,13 @@ TABLE = r"""% {}
 def booktabs(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]) -> str:
     """Return a table of cells that are LaTeX already; what is `said` of it stands above as a comment."""
     head, *lines = (" & ".join(row) + r" \\" for row in (heads, *rows))
-    return TABLE.format("\n% ".join(map(one_line, said)), "r" * (len(heads) - 1), head, "\n".join(lines))
+    return TABLE.format(one_line(" ".join(said)), "r" * (len(heads) - 1), head, "\n".join(lines))
 
 
 def as_latex(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]) -> str:
     """Return a table of texts as LaTeX prints it (booktabs); a name that begins with blanks is indented."""
     head, *cells = ([_cell(one) for one in row] for row in (heads, *rows))
-    return booktabs(head, cells, said)
+    return booktabs(head, cells, [one if one.endswith(".") else f"{one}." for one in said])
 
 
 def _cell(text: str) -> str:

@@ -227,7 +227,8 @@ def test_a_fit_has_its_table_on_the_page_and_whole_figures_in_a_narrow_terminal(
     assert doubt in " ".join(printed.split())
     assert FIT["coefficients"][0]["name"][:26] in printed
     assert all(len(line.rstrip()) <= 80 for line in printed.splitlines())
-    assert "sex=f & reference &" in (tmp_path / "c.tex").read_text()
+    assert "sex=f & reference &" in (latex := (tmp_path / "c.tex").read_text())
+    assert "with: sex=f. 4 rows, log-likelihood" in latex
     monkeypatch.setenv("COLUMNS", "160")
     show_coefficients(run)
     assert FIT["coefficients"][0]["name"] in (printed := capsys.readouterr().out)
