@@ -246,7 +246,7 @@ def test_what_is_shown_says_what_is_protected(
     for part in (
         f"epsilon {epsilon:.4g}",
         "delta 0.0001",
-        "one row that is added or removed",
+        "one row added or removed",
         "SD of noise",
         "quantiles",
     ):

@@ -16,7 +16,7 @@ from mpifl.common import InputError, one_line, tables, write_atomic
 from mpifl.report.observers import wide_console
 
 FILE = "dptable.csv"
-UNIT = "one row that is added or removed, in all splits of its silo; k rows of one person: k times epsilon"
+UNIT = "one row added or removed, in any split of its silo; k rows of one person: k times epsilon, more delta"
 COLUMNS = ("variable", "level", "figure", "value", "noise")
 
 
