@@ -149,7 +149,8 @@ start_node() { # as process 1 of its namespace, so that nothing outlives it
         mount -t tmpfs tmpfs /dev/shm
         rm -rf "$2/tmp.$1" && mkdir "$2/tmp.$1" # Open MPI names sessions by PID, and a new node begins with low ones
         chown "$3:$3" "$2/tmp.$1"
-        exec setpriv --reuid "$3" --regid "$3" --clear-groups slurmd -D -N "$1" -f "$2/slurm.conf"
+        # a change of user clears the signal by which it dies with its node
+        exec setpriv --reuid "$3" --regid "$3" --clear-groups --pdeathsig KILL slurmd -D -N "$1" -f "$2/slurm.conf"
         ' - "$1" "$at" "$owner" >"$at/$1.out" 2>&1 </dev/null &
     echo $! >"$at/$1.node"
     until_ok 60 is_up "$1" || die "node $1 does not come up: $(tail -n 3 "$at/$1.out" "$at/slurmd.$1.log" 2>&1)"

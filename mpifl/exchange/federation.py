@@ -271,7 +271,9 @@ class Federation:
             self._account(request, reports, headers, verdict, time.perf_counter() - began, lead)
             self.ledger.note(combined)
             self.membership.silent |= set() if self._deadline else aggregation.hanging
-        return outcome_of(verdict if self.transport.is_server else None, headers, combined, aggregation)
+        outcome = outcome_of(verdict if self.transport.is_server else None, headers, combined, aggregation)
+        self.ledger.note_means(outcome)
+        return outcome
 
     def _account(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from mpifl.algorithms import Algorithm, Server, Work
 from mpifl.common import InputError, Names, RoundLost
-from mpifl.common.machine import EnergyMeter
+from mpifl.common.machine import EnergyMeter, resident_mb
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import answers_told, pooled, state_lengths
 from mpifl.learning.tasks import TaskFacts
@@ -165,13 +164,21 @@ class MetricsCollector:
         federation = self._recovery.federation
         transport = federation.transport
         found: Record = {"wire_sent": transport.sent, "wire_received": transport.received}
-        found |= {"server_rss_mb": _rss_mb(), **self._energy.spent()}
+        found |= {"server_rss_mb": resident_mb(), **self._energy.spent(), **self._means_over()}
         if transport.lost:
             found["ranks_lost"] = transport.lost
         transport.begin_count()
         federation.begin_ledger()
         told = {*record, *found}
         return found | told_once(told, self._wings, lambda wing: wing.spent(self._server), "the figure")
+
+    def _means_over(self) -> Record:
+        """Return which numbers of silos have a mean over some of them only, and note each once."""
+        fewer = sorted(self._recovery.federation.ledger.means_over.items())
+        for name, (some, of) in fewer:
+            what = f"{name} is the mean over {some} of {of} silos; the others withhold it, or have none"
+            self._note(f"round {self._server.round}: {what}", once=("means_over", name))
+        return {"means_over": {name: some for name, (some, _) in fewer}} if fewer else {}
 
     def target_notes(self) -> list[str]:
         """Return notes on what a target is compared with, if that is not the test set."""
@@ -306,14 +313,3 @@ def reportable(brought: Any, algorithm: Algorithm, names: Names) -> Record:
 
 def _named(value: Any, names: Names) -> Any:
     return {names[k]: of for k, of in value.items()} if isinstance(value, Mapping) else value
-
-
-def _rss_mb() -> float:
-    """Return this process's resident memory in MB, or its peak where the current value is unknown."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-    except OSError:
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

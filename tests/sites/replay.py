@@ -28,8 +28,8 @@ class Replayed(Here):
         trains = getattr(request, "work", "") == "train"
         return trains and str(min(self.silos[site])) in self._told[request.round]["faults"]
 
-    def asked(self, question):
-        found = super().asked(question)
+    def came(self, question):
+        found = super().came(question)
         self._round = question.request.round
         vectors = {name: one.clone() for name, one in question.vectors.items()}
         away = [site for site, one in found.items() if one == "away"]

@@ -46,10 +46,10 @@ def trained(
 ) -> loop.End:
     """Train a job on this rank; return how it ended."""
     from mpifl.training import loop as training
-    from mpifl.wings import wings_at
+    from mpifl.wings import OVER_SITES, wings_at
 
     ending.speak_if(lambda: transport.is_server)
-    if transport.rank in transport.workers:
+    if transport.rank in transport.workers and not (run / OVER_SITES).exists():  # sites train then
         tuning.keep_all_memory()
     with tuning.subnormals_as_zero(), ending.interrupted():
         return training.train(job, run, overrides, resume, transport, force, wings_of=wings_at(run))

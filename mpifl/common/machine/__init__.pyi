@@ -17,6 +17,7 @@ from .energy import (
 from .node_facts import (
     granted_cores as granted_cores,
     hardware as hardware,
+    resident_mb as resident_mb,
     scratch_room as scratch_room,
 )
 from .processors import (

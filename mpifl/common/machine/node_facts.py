@@ -1,4 +1,4 @@
-"""What a rank's node is made of and grants: instruction sets, caches, NUMA, processor time, and room."""
+"""What a rank's node is made of and grants: instruction sets, caches, NUMA, processor time, memory, room."""
 
 from __future__ import annotations
 
@@ -90,3 +90,14 @@ def _text(path: Path) -> str:
         return path.read_text()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def resident_mb() -> float:
+    """Return this process's resident memory in MB, or its peak where the current value is unknown."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

@@ -42,7 +42,7 @@ _FIGURES = """
     seconds_checkpoint weights not_chosen parties outside backdoor_success
     bytes_sent bytes_received bytes_of_silo_max wire_sent wire_received rank_seconds server_rss_mb faults
     joules_processors joules_gpus
-    attempts_lost norm_leak_auc answers model_round
+    attempts_lost means_over norm_leak_auc answers model_round
     ranks_lost silos final update_norm best_round evaluations_since_best decided_by
     epsilon epsilon_silos noise_std clip_norm suspected
 """

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mpifl.data.shards import ShardEntry, VerticalEntry
+from mpifl.exchange.server_side.outcome import Outcome
 from mpifl.sums import Combined, updates_of
 from mpifl.wire import DTYPES, Header, Message, Reply, Request
 
@@ -49,6 +50,8 @@ class ExchangeCosts:
     outside: dict[int, float] = field(default_factory=dict)
     """The share of columns in which a rule of columns found each silo's value at an edge, in the same
     training."""
+    means_over: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Numbers whose mean is not over all silos that count: over how many it is, and of how many."""
     lost: list[str] = field(default_factory=list)
     """Why attempts at the round were lost."""
 
@@ -58,6 +61,7 @@ class ExchangeCosts:
         self.faults.clear()
         self.weights.clear()
         self.outside.clear()
+        self.means_over.clear()
         self.forget_training()
 
     def forget_training(self) -> None:
@@ -86,6 +90,15 @@ class ExchangeCosts:
         self.weights = combined.weights or self.weights
         self.outside = combined.outside or self.outside
         self.parties = min(combined.parties, self.parties or combined.parties)
+
+    def note_means(self, outcome: Outcome) -> None:
+        """Note the combined numbers that some of the silos that count do not have."""
+        counted = [one for one in updates_of(outcome.replies) if one.weight]
+        named = Counter(name for one in counted for name in {*one.scalars, *one.sealed})
+        for name in outcome.scalars:
+            if named[name] < len(counted):
+                now = named[name], len(counted)
+                self.means_over[name] = min(now, self.means_over.get(name, now))
 
     def add(
         self,

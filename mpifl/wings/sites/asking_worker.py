@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -52,8 +52,8 @@ class Questions(SharesAsked, Protocol):
     def opened(self) -> Mapping[str, str]:
         """Wait until the sites are here; return why others are not, by the site's name."""
 
-    def asked(self, question: SiteQuestion) -> Mapping[str, CameBack | str]:
-        """Ask sites, and return what came back from each, or why nothing did."""
+    def asked(self, question: SiteQuestion) -> Iterator[tuple[str, CameBack | str]]:
+        """Ask sites, and yield each with what came back, or why nothing did, as soon as that is known."""
 
     def saved(self, round: int) -> None:
         """Note that a checkpoint of this round begins: what is asked from now on is not in it."""
@@ -120,8 +120,9 @@ class AskingWorker(Worker):
         late = self.late if isinstance(request, Compute) and self._trains_by(request) else None
         waiting = None if late is None else late.waiting
         question = SiteQuestion(request, vectors, base, named, self._oldest, waiting)
-        for name, came in self.questions.asked(question).items():
+        for name, came in self.questions.asked(question):
             replies += self._taken(name, came, request, silos[name])
+            del came  # before the next answer is read: one may be larger than the model
         if late is not None:
             answers = self.questions.late(late.waiting).items()
             late.came = {name: self._late_sum(name, one, request) for name, one in answers}

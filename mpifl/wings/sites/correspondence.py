@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -176,23 +176,23 @@ class Correspondence(SumLetters):
         welcome = WelcomeRecord(life=life, hello=hello, told=self._told, roster=roster)
         site.count("sent", site.box.dispatch(0, welcome).bytes)
 
-    def asked(self, question: SiteQuestion) -> dict[str, CameBack | str]:
-        """Ask sites; see `Questions.asked`."""
+    def asked(self, question: SiteQuestion) -> Iterator[tuple[str, CameBack | str]]:
+        """Ask sites; see `Questions.asked`. All are asked before the first answer is waited for."""
         request = question.request
         work = request.work if isinstance(request, Compute) else request.kind
         self._await_late(question)
         self._next_number(round=str(request.round), work=work)
-        waiting, came = dict[str, str](), dict[str, CameBack | str]()
+        waiting, absent = dict[str, str](), dict[str, str]()
         for name in question.base:
             why, site = self._why_absent(self._sites[name]), self._sites[name]
             if why and not (isinstance(request, Finish) and site.awaited is not None):  # it is to end, too
-                came[name] = why
+                absent[name] = why
             else:
                 waiting[name] = self._ask(name, question)
-        came |= self._answers(waiting, question)
+        yield from absent.items()
+        yield from self._answers(waiting, question)
         if line := differing_sites(self._sites):
             self._note(line, once=line)
-        return came
 
     def late(self, waiting: Mapping[str, int]) -> dict[str, LateAnswer | str]:
         """Return the late answers that are here; see `Questions.late`."""
@@ -238,33 +238,35 @@ class Correspondence(SumLetters):
         site.count("sent", sealed.bytes)
         return record.question(on_host)
 
-    def _answers(self, waiting: dict[str, str], question: SiteQuestion) -> dict[str, CameBack | str]:
-        """Wait for the answers to questions, whose digests are given by site. After the deadline the rest is
-        away.
+    def _answers(
+        self, waiting: dict[str, str], question: SiteQuestion
+    ) -> Iterator[tuple[str, CameBack | str]]:
+        """Yield the answers to questions, whose digests are given by site, as they come, and hold none. After
+        the deadline the rest is away.
 
         Raises:
             RoundLost: a signal asks the coordinator to end.
         """
-        came, patience = dict[str, CameBack | str](), self._deadline or math.inf
+        patience = self._deadline or math.inf
         last = isinstance(question.request, Finish)
         until = time.monotonic() + (min(patience, LEAVE_TAKING) if last else patience)
         for _ in self._looks(f"letter {self._n}", lambda: [*waiting], until):
             for name in [*waiting]:
                 if (found := self._answer(name, waiting[name])) is not None:
-                    came[name] = found
                     del waiting[name]
+                    yield name, found
+                del found
             if not waiting:
-                return came
+                return
         for name in waiting:
             site = self._sites[name]
             site.miss(self._n)
             if self._late is not None and question.waiting is not None:
                 self._late.miss(name, self._n, question.request, question.base[name], waiting[name])
-            came[name] = f"site '{name}' has not answered letter {self._n} in time"
             if last:
                 where = f"its letter {self._n} lies in {self._link}"
                 self._note(f"site '{name}' has not taken the model yet; {where}")
-        return came
+            yield name, f"site '{name}' has not answered letter {self._n} in time"
 
     def _answer(self, name: str, asked: str) -> CameBack | str | None:
         """Return a site's answer to the question of this number, None if there is none yet."""

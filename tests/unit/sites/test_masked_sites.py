@@ -71,7 +71,7 @@ class Masked(Here):
         masking = party_of(*given, placed, number, RUN, exchange=key)
         return SiteParty(masking, plain_sums(*given), number, RUN, self.roster, self.at(name))
 
-    def asked(self, question):
+    def came(self, question):
         self.n += 1
         self.asked_of, found = self.n, {}
         for site, digests in question.base.items():
@@ -301,7 +301,7 @@ def test_a_site_that_masks_for_another_sum_is_named(made, tmp_path):  # noqa: F8
 def test_what_leaves_too_few_sites_is_told_with_its_site(made, tmp_path):  # noqa: F811
     job = made(**SECURITY, cohort={"quorum": 0.5})
     here = Masked(tmp_path / "sites", job)
-    usual = here.asked
+    usual = here.came
 
     def forged(question):
         found = usual(question)
@@ -310,7 +310,7 @@ def test_what_leaves_too_few_sites_is_told_with_its_site(made, tmp_path):  # noq
         report = came.report.model_copy(update={"headers": headers})
         return found | {"west": dataclasses.replace(came, report=report)}
 
-    here.asked = forged
+    here.came = forged
     with pytest.raises(
         RoundLost, match=r"least = 3: 2 sites .*the report of site 'west' was refused: .*weigh"
     ):
@@ -320,7 +320,7 @@ def test_what_leaves_too_few_sites_is_told_with_its_site(made, tmp_path):  # noq
 def test_an_offer_that_other_sites_would_refuse_costs_its_silos_before_the_sum(made, tmp_path):  # noqa: F811
     job = made(security={"colluding": 0.25, "least": 2}, cohort={"quorum": 0.5})
     here = Masked(tmp_path / "sites", job)
-    usual = here.asked
+    usual = here.came
 
     def forged(question):
         found = usual(question)
@@ -329,7 +329,7 @@ def test_an_offer_that_other_sites_would_refuse_costs_its_silos_before_the_sum(m
                 came.part["offer"]["key"] = "12" * 32
         return found
 
-    here.asked = forged
+    here.came = forged
     masked(job, tmp_path / "run", here=here)
     assert not here.refused
     told = read_metrics(tmp_path / "run")

@@ -79,8 +79,8 @@ class Noised(Masked):
             if not job.secure:  # such a list asks for masks
                 (self.at(name) / "sites.toml").unlink()
 
-    def asked(self, question):
-        return super().asked(question) if self.job.secure else Here.asked(self, question)
+    def came(self, question):
+        return super().came(question) if self.job.secure else Here.came(self, question)
 
     def answer(self, site, *given):
         os.environ["MPIFL_SITE"] = str(self.at(site))

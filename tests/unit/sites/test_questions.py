@@ -56,6 +56,9 @@ class Here:
         self.numbers.setdefault(round, self.n)
 
     def asked(self, question):
+        yield from self.came(question).items()
+
+    def came(self, question):
         self.n += 1
         request, found = question.request, {}
         for site, digests in question.base.items():
@@ -290,11 +293,11 @@ def test_a_state_that_is_not_at_the_site_fails_its_silos_and_no_other(made, tmp_
     job = made(algorithm={"name": "scaffold"}, cohort={"quorum": 0.5})
 
     class PutBack(Here):
-        def asked(self, question):
+        def came(self, question):
             if self.n == 3:
                 self.places["west"] = dict.fromkeys(self.places["west"], 0)
                 self.running.pop("west")
-            return super().asked(question)
+            return super().came(question)
 
     here = PutBack(tmp_path / "sites", job)
     train(

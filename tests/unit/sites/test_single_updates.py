@@ -1,4 +1,4 @@
-"""Updates of single silos over sites: what a site that lies hands over costs its own silos alone."""
+"""What a site hands over of single silos: a lie costs its own silos alone, and what it withholds is told."""
 
 import dataclasses
 
@@ -38,8 +38,8 @@ class Lying(Here):
         super().__init__(folder, job)
         self.lie = lie
 
-    def asked(self, question):
-        found = super().asked(question)
+    def came(self, question):
+        found = super().came(question)
         if question.request.round == 1 and getattr(question.request, "work", "") == "train":
             west = found["west"]
             found["west"] = dataclasses.replace(west, singles=self.lie(west))
@@ -62,8 +62,8 @@ def test_sums_and_single_updates_are_not_taken_for_each_other(made, tmp_path, ta
     job = made(**{"cohort": {"quorum": 0.5}, **tables})
 
     class Other(Here):
-        def asked(self, question):
-            found = super().asked(question)
+        def came(self, question):
+            found = super().came(question)
             if getattr(question.request, "work", "") == "train":
                 west, sum_ = found["west"], torch.zeros(3, dtype=torch.float64)
                 more = (
@@ -80,3 +80,27 @@ def test_sums_and_single_updates_are_not_taken_for_each_other(made, tmp_path, ta
     for record in read_metrics(tmp_path / "run"):
         assert {*record["faults"]} == {"2", "4"}
         assert "are asked for" in record["faults"]["2"]
+
+
+class Withholding(Here):
+    """Site west tells no train_loss after the first round, as its consent may have it."""
+
+    def came(self, question):
+        found = super().came(question)
+        if question.request.round and getattr(question.request, "work", "") == "train":
+            report = found["west"].report
+            headers = [one.model_copy(update={"scalars": {}}) for one in report.headers]
+            report = report.model_copy(update={"headers": headers})
+            found["west"] = dataclasses.replace(found["west"], report=report)
+        return found
+
+
+def test_a_mean_without_a_sites_numbers_tells_over_how_many_silos_it_is(made, tmp_path, capfd):  # noqa: F811
+    job = made()
+    here = Withholding(tmp_path / "sites", job)
+    wings = lambda job: coordinators(job, wings_of(job), here)  # noqa: E731
+    train(job, tmp_path / "run", (), False, Alone(), wings_of=wings)
+    told = [record.get("means_over", {}) for record in read_metrics(tmp_path / "run")]
+    assert told == [{}, *[{"train_loss": 3}] * 3]
+    line = "train_loss is the mean over 3 of 5 silos; the others withhold it, or have none"
+    assert capfd.readouterr().err.count(line) == 1
