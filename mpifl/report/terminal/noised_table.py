@@ -17,6 +17,7 @@ from mpifl.report.observers import wide_console
 
 FILE = "dptable.csv"
 UNIT = "one row added or removed, in any split of its silo; k rows of one person: k times epsilon, more delta"
+GIVEN = "the means, deviations, levels and fills in federation.json count as known, and have no noise"
 COLUMNS = ("variable", "level", "figure", "value", "noise")
 
 
@@ -50,6 +51,7 @@ def _said(record: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
     return [
         f"Privacy: epsilon {record.get('epsilon', math.nan):.4g} at delta {delta:g}, for all figures.",
         f"Unit of privacy: {UNIT}.",
+        f"Epsilon is given the encoding: {GIVEN}.",
         "A 95 % interval of the noise is the value plus or minus 1.96 SD; that of means is of first order.",
         "Counts may be below 0. Numbers were clipped to the bounds; the outer bins have the others.",
         "Not told, since they have no noise: minimum, maximum, exact quantiles, correlations.",
