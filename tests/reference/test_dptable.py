@@ -23,12 +23,15 @@ from scipy import stats
 from mpifl.cli import look_commands
 from mpifl.cli.job_tools import keys_of_noised, privacy_of
 from mpifl.common import InputError, RoundLost
-from mpifl.data.shards import record_of
+from mpifl.data.shards import read_any, record_of
+from mpifl.report.pages import write_report
 from mpifl.report.terminal import show_stats
+from mpifl.run.job import Job
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.analysis import DPTable
 from mpifl.wings.analysis.federation_columns import Unit
+from mpifl.wings.dpsgd import plans
 from mpifl.wings.privacy import (
     GRID,
     BinCounts,
@@ -125,6 +128,10 @@ def test_the_charge_is_that_of_all_parts_composed(tmp_path: Path, site: Path) ->
     assert record["epsilon"] == pytest.approx(composed.get_epsilon_for_delta(1e-4), rel=2e-3)
     assert record["epsilon"] == epsilon_of([Steps(2.0, 1.0, 1)], 1e-4)
     assert figures_of(job_of(shards, {"noise": 2.0}), tmp_path / "again") == found
+    spec, job = read_any(shards), Job.model_validate(job_of(shards, {"noise": 2.0}))
+    planned = plans(job, spec, job.build_algorithm().for_federation(spec))
+    assert sum(one.examples for one in planned) == N  # `mpifl privacy` tells rows of all splits
+    assert {(one.rate, one.steps) for one in planned} == {(1.0, 1)}
     assert len(ledger(site)) == 3  # the same question has the same answer, and costs nothing again
 
 
@@ -272,8 +279,9 @@ def test_figures_vary_by_the_noise_that_is_told(tmp_path: Path, site: Path) -> N
 
 
 def test_a_spent_budget_releases_and_charges_nothing(tmp_path: Path, site: Path) -> None:
-    """Silo 1 alone has spent: the others are not asked."""
-    shards = made(tmp_path / "shards", 3)
+    """Silo 1 alone has spent: the others are not asked. What it has answered of other rows does not count."""
+    x, y = rows_of()
+    shards = write(tmp_path / "shards", x, y, [100, 200], held=0)  # a split without a row
     figures_of(job_of(shards, {"noise": 1.0}), tmp_path / "first")
     before = (site / "ledger.jsonl").read_text().splitlines(keepends=True)
     (site / "ledger.jsonl").write_text(before[1])
@@ -281,6 +289,10 @@ def test_a_spent_budget_releases_and_charges_nothing(tmp_path: Path, site: Path)
     (site / "budget.toml").write_text(f"epsilon = {1.1 * spent}\ndelta = 1e-4\n")
     with pytest.raises(InputError, match="silo 1: privacy budget is spent"):
         figures_of(job_of(shards, {"noise": 1.0}, bins=6), tmp_path / "second")
+    y[150] = 1 - y[150]
+    changed = write(tmp_path / "changed", x, y, [100, 200], held=0)
+    with pytest.raises(InputError, match="silo 1: privacy budget is spent"):
+        figures_of(job_of(changed, {"noise": 1.0}), tmp_path / "on others")
     assert (site / "ledger.jsonl").read_text() == before[1]
     assert not any((tmp_path / "second").glob("metrics.jsonl"))
     (site / "budget.toml").write_text(f"epsilon = {1.6 * spent}\ndelta = 1e-4\n")
@@ -291,7 +303,7 @@ def test_a_spent_budget_releases_and_charges_nothing(tmp_path: Path, site: Path)
 def test_what_is_shown_says_what_is_protected(
     tmp_path: Path, site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shards = made(tmp_path / "shards", 3)
+    shards = made(tmp_path / "shards", 3, source={"dropped": {"rows": 7, "of": N + 7}})
     found = figures_of(job_of(shards, {"noise": 2.0}), tmp_path / "run")
     show_stats(tmp_path / "run")
     said = capsys.readouterr().out
@@ -302,9 +314,16 @@ def test_what_is_shown_says_what_is_protected(
         "one row added or removed",
         "SD of noise",
         "Epsilon is given the encoding",
+        "for all figures of this table",
+        "mpifl privacy --delta 0.0001 tells the total",
         "quantiles",
     ):
         assert part in said, part
+    page = write_report(tmp_path / "run").read_text()
+    assert "SD of noise" in page
+    assert "hides counts of rows and labels" in page
+    assert "training examples" not in page
+    assert "left out" not in page
     lines = (tmp_path / "run" / "dptable.csv").read_text().splitlines()
     assert lines[0] == "variable,level,figure,value,noise"
     assert len(lines) == 1 + len(found)
