@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import NormalDist
@@ -22,20 +23,26 @@ from scipy import stats
 from mpifl.cli import look_commands
 from mpifl.cli.job_tools import keys_of_noised, privacy_of
 from mpifl.common import InputError, RoundLost
-from mpifl.data.shards import record_of
+from mpifl.data.shards import read_any, record_of
+from mpifl.report.pages import write_report
 from mpifl.report.terminal import show_stats
+from mpifl.run.job import Job
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.analysis import DPTable
+from mpifl.wings.analysis.federation_columns import Unit
+from mpifl.wings.dpsgd import plans
 from mpifl.wings.privacy import (
     GRID,
     BinCounts,
+    BoundedColumn,
     BoundedSum,
     Draws,
     LevelCounts,
     PowerSum,
     RowCount,
     epsilon_of,
+    is_bounded,
     noise_of_sums,
 )
 from mpifl.wings.privacy.accountant import Steps
@@ -121,19 +128,25 @@ def test_the_charge_is_that_of_all_parts_composed(tmp_path: Path, site: Path) ->
     assert record["epsilon"] == pytest.approx(composed.get_epsilon_for_delta(1e-4), rel=2e-3)
     assert record["epsilon"] == epsilon_of([Steps(2.0, 1.0, 1)], 1e-4)
     assert figures_of(job_of(shards, {"noise": 2.0}), tmp_path / "again") == found
+    spec, job = read_any(shards), Job.model_validate(job_of(shards, {"noise": 2.0}))
+    planned = plans(job, spec, job.build_algorithm().for_federation(spec))
+    assert sum(one.examples for one in planned) == N  # `mpifl privacy` tells rows of all splits
+    assert {(one.rate, one.steps) for one in planned} == {(1.0, 1)}
     assert len(ledger(site)) == 3  # the same question has the same answer, and costs nothing again
 
 
+OF = BoundedColumn(3, -1.5, 4.0)
+WILD = [BoundedColumn(2, 0.0, 1.0, *unit) for unit in ((1e308, 1e308), (0.0, 5e-324), (-1e308, 1e300))]
+"""By units that a server may state falsely."""
 SUMS: Sequence[BoundedSum] = (
     RowCount(),
     LevelCounts((0, 1, 2), (0.5, -0.1, 0.5)),
-    *(PowerSum(3, -1.5, 4.0, power) for power in range(3)),
-    BinCounts(3, -1.5, 4.0, 7),
-    BinCounts(0, 0.0, 1e300, 1),
-    *(PowerSum(2, lower, upper, 1) for lower, upper in ((1.0, 1.0), (math.inf, math.inf), (math.nan, 0.0))),
-    BinCounts(2, math.nan, math.inf, 3),
+    *(PowerSum(OF, power) for power in range(3)),
+    BinCounts(OF, 7),
+    BinCounts(BoundedColumn(0, 0.0, 1e300), 1),
+    *(PowerSum(of, 1) for of in (BoundedColumn(2, 1.0, 1.0), BoundedColumn(2, -1e308, 1e308), *WILD)),
+    *(BinCounts(of, 3) for of in WILD),
 )
-"""Also with bounds that a server's false units may lead to."""
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 
 
@@ -168,26 +181,73 @@ class Unbounded(RowCount):
         return numbers[:, :1].long()
 
 
+LOUD = (Unbounded(), PowerSum(OF, -1), PowerSum(OF, 3), PowerSum(OF, 0.5))  # type: ignore[arg-type]
+
+
 class OwnTable(DPTable):
     """A table of a user's own."""
 
+    loud: int = 0
+
     def for_federation(self, spec: Any) -> DPTable:
         found = super().for_federation(spec)
-        found._sums = (Unbounded(),)
+        found._sums = (LOUD[self.loud],)
         return found
 
 
 def test_a_sum_of_ones_own_is_refused(tmp_path: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = job_of(made(tmp_path / "shards", 1), {"clip": 1.0})
-    job["algorithm"] = {"name": "reference.test_dptable:OwnTable"}
-    with pytest.raises(RoundLost, match="silo 0: refused"):
-        figures_of(job, tmp_path / "run")
-    assert "asks for sums whose bound is not known" in capsys.readouterr().err
+    for loud in (0, 1):
+        job["algorithm"] = {"name": "reference.test_dptable:OwnTable", "loud": loud}
+        with pytest.raises(RoundLost, match="silo 0: refused"):
+            figures_of(job, tmp_path / f"run {loud}")
+        assert "asks for sums whose bound is not known" in capsys.readouterr().err
     assert not ledger(site)
+    assert [is_bounded(one) for one in (*LOUD, *SUMS)] == [False] * len(LOUD) + [True] * len(SUMS)
+    for one in SUMS:  # no single sum has a method of its own
+        with pytest.raises((AttributeError, TypeError)):
+            one.rows = Unbounded().rows  # type: ignore[method-assign]
+        with pytest.raises((AttributeError, TypeError)):
+            object.__setattr__(one, "rows", Unbounded().rows)
+
+
+WHOLE = np.arange(20, 100.5)
+"""Values of a standardised column, of which many are edges."""
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds", "bins"),
+    [
+        (WHOLE, (18.0, 100.0), 82),
+        (WHOLE, (20.0, 100.0), 8),
+        (WHOLE / 10, (0.1, 9.7), 32),
+        (WHOLE / 1000 - 0.06, (-0.03, 0.03), 6),
+        (WHOLE * 1e6, (3e7, 9e7), 7),
+        (np.arange(0, 1200.0) / 10, (80.0, 120.0), 400),
+    ],
+    ids=str,
+)
+def test_sums_of_a_standardised_column_do_not_depend_on_mean_and_deviation(
+    values: np.ndarray, bounds: tuple[float, float], bins: int
+) -> None:
+    draw, found = np.random.default_rng(3), []
+    ends = [float(edge) for edge in BoundedColumn(0, *bounds).edges(bins)]
+    tiny = 1e-9 * (bounds[1] - bounds[0])  # numbers equal to an edge lie above it
+    wanted = np.bincount(np.searchsorted(np.array(ends) - tiny, values, side="right"), minlength=bins)
+    for _ in range(60):
+        some = draw.choice(values, 9)
+        unit = (float(some.mean()), float(some.std()) + tiny)
+        assert Unit(*unit).tells(*bounds, float(BoundedColumn(0, *bounds).step))
+        stored = torch.tensor(((values - unit[0]) / unit[1]).astype(np.float32))[:, None].double()
+        of = BoundedColumn(0, *bounds, *unit)
+        assert BinCounts(of, bins).rows(stored).sum(0).tolist() == wanted.tolist()
+        found.append([PowerSum(of, power).rows(stored).tolist() for power in range(3)])
+    assert found.count(found[0]) == len(found)
 
 
 def test_noise_has_the_law_of_rounded_normal_numbers() -> None:
-    one, other, n, z = BinCounts(0, 0.0, 1.0, 30_000), PowerSum(0, 0.0, 1.0, 1), 30_000, 1.7
+    of = BoundedColumn(0, 0.0, 1.0)
+    one, other, n, z = BinCounts(of, 30_000), PowerSum(of, 1), 30_000, 1.7
     drawn = noise_of_sums([one, other], z, Draws(bytes(32), "law")).numpy()
     sigma = z * math.sqrt(2)
     law, ends = NormalDist(0, sigma), np.arange(-7, 9) - 0.5
@@ -219,8 +279,9 @@ def test_figures_vary_by_the_noise_that_is_told(tmp_path: Path, site: Path) -> N
 
 
 def test_a_spent_budget_releases_and_charges_nothing(tmp_path: Path, site: Path) -> None:
-    """Silo 1 alone has spent: the others are not asked."""
-    shards = made(tmp_path / "shards", 3)
+    """Silo 1 alone has spent: the others are not asked. What it has answered of other rows does not count."""
+    x, y = rows_of()
+    shards = write(tmp_path / "shards", x, y, [100, 200], held=0)  # a split without a row
     figures_of(job_of(shards, {"noise": 1.0}), tmp_path / "first")
     before = (site / "ledger.jsonl").read_text().splitlines(keepends=True)
     (site / "ledger.jsonl").write_text(before[1])
@@ -228,6 +289,10 @@ def test_a_spent_budget_releases_and_charges_nothing(tmp_path: Path, site: Path)
     (site / "budget.toml").write_text(f"epsilon = {1.1 * spent}\ndelta = 1e-4\n")
     with pytest.raises(InputError, match="silo 1: privacy budget is spent"):
         figures_of(job_of(shards, {"noise": 1.0}, bins=6), tmp_path / "second")
+    y[150] = 1 - y[150]
+    changed = write(tmp_path / "changed", x, y, [100, 200], held=0)
+    with pytest.raises(InputError, match="silo 1: privacy budget is spent"):
+        figures_of(job_of(changed, {"noise": 1.0}), tmp_path / "on others")
     assert (site / "ledger.jsonl").read_text() == before[1]
     assert not any((tmp_path / "second").glob("metrics.jsonl"))
     (site / "budget.toml").write_text(f"epsilon = {1.6 * spent}\ndelta = 1e-4\n")
@@ -238,7 +303,7 @@ def test_a_spent_budget_releases_and_charges_nothing(tmp_path: Path, site: Path)
 def test_what_is_shown_says_what_is_protected(
     tmp_path: Path, site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shards = made(tmp_path / "shards", 3)
+    shards = made(tmp_path / "shards", 3, source={"dropped": {"rows": 7, "of": N + 7}})
     found = figures_of(job_of(shards, {"noise": 2.0}), tmp_path / "run")
     show_stats(tmp_path / "run")
     said = capsys.readouterr().out
@@ -248,9 +313,17 @@ def test_what_is_shown_says_what_is_protected(
         "delta 0.0001",
         "one row added or removed",
         "SD of noise",
+        "Epsilon is given the encoding",
+        "for all figures of this table",
+        "mpifl privacy --delta 0.0001 tells the total",
         "quantiles",
     ):
         assert part in said, part
+    page = write_report(tmp_path / "run").read_text()
+    assert "SD of noise" in page
+    assert "hides counts of rows and labels" in page
+    assert "training examples" not in page
+    assert "left out" not in page
     lines = (tmp_path / "run" / "dptable.csv").read_text().splitlines()
     assert lines[0] == "variable,level,figure,value,noise"
     assert len(lines) == 1 + len(found)
@@ -290,6 +363,31 @@ def test_what_is_refused(job: dict[str, Any], says: str, tmp_path: Path, site: P
         figures_of(made_of, tmp_path / "run")
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+    assert not ledger(site)
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ({"filled": {"columns": {"age": {"the mean": 3}}}}, "bounds.age = [19998, 20003]: the gaps of this"),
+        ({"missing": "mean", "mean": 2e4}, "gaps of this column get the mean of other rows, which noise"),
+        ({"mean": 7e4, "deviation": 9.0}, "lie far from 70000, the mean by which the shards were standard"),
+        ({"missing": "constant", "constant": 2e4, "mean": 2e4, "deviation": 1.0}, ""),
+    ],
+    ids=str,
+)
+def test_columns_whose_numbers_depend_on_other_rows_are_refused(
+    source: Any, says: str, tmp_path: Path, site: Path
+) -> None:
+    spec = {"features": {"age": source}}
+    told = source if "filled" in source else {"encoding": record_of("table", spec=spec)}
+    job = job_of(made(tmp_path / "shards", 1, source=told))
+    if not says:
+        figures_of(job, tmp_path / "run")
+        return
+    with pytest.raises(InputError, match=re.escape(says)) as error:
+        figures_of(job, tmp_path / "run")
+    assert re.search("; (widen|cut)", str(error.value))
     assert not ledger(site)
 
 

@@ -46,15 +46,17 @@ def rows_of() -> tuple[np.ndarray, np.ndarray]:
     return np.column_stack(columns).astype(np.float32)[order], draw.integers(0, 2, N)
 
 
-def write(folder: Path, x: np.ndarray, y: np.ndarray, places: list[int], **more: Any) -> Path:
-    """Write rows as silos, cut at these places; each holds its first row out."""
+def write(
+    folder: Path, x: np.ndarray, y: np.ndarray, places: list[int], *, held: int = 1, **more: Any
+) -> Path:
+    """Write rows as silos, cut at these places; each holds its first rows out."""
     folder.mkdir(parents=True)
     of: dict[str, Any] = {"features": Features(shape=(x.shape[1],), dtype="float32"), "classes": 2}
     parts = [*zip(np.split(x, places), np.split(y, places), strict=True)]
     entries = [
         write_shard(
             folder / f"{k}.h5",
-            {"train": (a[1:], b[1:]), "test": (a[:1], b[:1])},
+            {"train": (a[held:], b[held:]), "test": (a[:held], b[:held])},
             silo=k,
             name=f"silo {k}",
             **of,

@@ -143,9 +143,11 @@ def as_counted(summary: Summary, held: Mapping[str, Held]) -> Summary:
 
 def trained_on(summary: Summary, environment: Mapping[str, Any]) -> Told:
     """Return what a run's shard folder says of itself, or why that is not told: it cannot be read here, or
-    holds others now."""
+    holds others now, or the run is a table whose noise hides such counts."""
     if "shards" not in summary.job:
         return None
+    if "noised" in summary.records[-1]:
+        return "Not shown: the table has noise, which hides counts of rows and labels"
     try:
         folder, spec = read_shards(str(summary.job["shards"]), environment)
     except InputError as error:

@@ -5,18 +5,28 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import rich.table
 from rich import box
-from rich.table import Table
 
 from mpifl.common import InputError, one_line, tables, write_atomic
+from mpifl.common.pages import Figure, Table
 from mpifl.report.observers import wide_console
 
 FILE = "dptable.csv"
 UNIT = "one row added or removed, in any split of its silo; k rows of one person: k times epsilon, more delta"
+GIVEN = "the means, deviations, levels and fills in federation.json count as known, and have no noise"
+HEADS = ("", "value", "SD of noise")
+READ = (
+    f"Unit of privacy: {UNIT}.",
+    f"Epsilon is given the encoding: {GIVEN}.",
+    "A 95 % interval of the noise is the value plus or minus 1.96 SD; that of means is of first order.",
+    "Counts may be below 0. Numbers were clipped to the bounds; the outer bins have the others.",
+    "Not told, since they have no noise: minimum, maximum, exact quantiles, correlations.",
+)
 COLUMNS = ("variable", "level", "figure", "value", "noise")
 
 
@@ -26,12 +36,11 @@ def show_noised(run: Path, record: Mapping[str, Any]) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    console, shown = wide_console(), Table(box=box.SIMPLE_HEAD)
-    shown.add_column("", overflow="fold")
-    shown.add_column("value", justify="right")
-    shown.add_column("SD of noise", justify="right")
-    for one in record["noised"]["figures"]:
-        shown.add_row(_name(one), *_digits(one["value"], one["noise"]))
+    console, shown = wide_console(), rich.table.Table(box=box.SIMPLE_HEAD)
+    for head in HEADS:
+        shown.add_column(head, justify="right" if head else "left", overflow="fold")
+    for row in _rows(record["noised"]):
+        shown.add_row(*row)
     console.print(shown)
     for line in _said(record, tables(run / "job.toml")):
         console.print(line, soft_wrap=True)
@@ -47,18 +56,25 @@ def show_noised(run: Path, record: Mapping[str, Any]) -> None:
 def _said(record: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
     """Return lines on what is protected and what the figures are."""
     delta = job.get("privacy", {}).get("delta")
+    at, epsilon = f"{delta:g}", record.get("epsilon", math.nan)
     return [
-        f"Privacy: epsilon {record.get('epsilon', math.nan):.4g} at delta {delta:g}, for all figures.",
-        f"Unit of privacy: {UNIT}.",
-        "A 95 % interval of the noise is the value plus or minus 1.96 SD; that of means is of first order.",
-        "Counts may be below 0. Numbers were clipped to the bounds; the outer bins have the others.",
-        "Not told, since they have no noise: minimum, maximum, exact quantiles, correlations.",
+        f"Privacy: epsilon {epsilon:.4g} at delta {at}, for all figures of this table.",
+        f"Other tables and trainings add to it. At a site, mpifl privacy --delta {at} tells the total.",
+        *READ,
     ]
 
 
-def _name(one: Mapping[str, Any]) -> str:
-    name, level = one_line(one["variable"]), one_line(one["level"])
-    return f"  {name} {level}" if level else f"{name}, {one['figure']}"
+def figures_of_noised(noised: Mapping[str, Any]) -> list[Figure]:
+    """Return the table for a run's page."""
+    return [Figure("Table with noise", "", [Table.of(HEADS, [*_rows(noised)])], wide=True)]
+
+
+def _rows(noised: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yield a row for each figure: its name, its value and the deviation of its noise."""
+    for one in noised["figures"]:
+        name, level = one_line(one["variable"]), one_line(one["level"])
+        said = f"  {name} {level}" if level else f"{name}, {one['figure']}"
+        yield [said, *_digits(one["value"], one["noise"])]
 
 
 def _digits(value: float, noise: float) -> tuple[str, str]:

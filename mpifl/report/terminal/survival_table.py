@@ -12,6 +12,7 @@ from mpifl.common import InputError, one_line
 from mpifl.common.pages import Block, Figure
 from mpifl.report.pages import figures_of_stats, figures_of_survival, page_of_survival
 from mpifl.report.runs import units
+from mpifl.report.terminal.noised_table import READ, figures_of_noised
 from mpifl.report.terminal.stats_table import (
     WITHHELD,
     heads_of,
@@ -49,12 +50,15 @@ def show_survival(run: Path) -> None:
 
 
 def analysed(records: Sequence[Told]) -> list[Block]:
-    """Return what a run's page has of a table of who is in the data, or of curves; nothing of another run."""
+    """Return what a run's page has of a table of the rows or of curves; nothing of another run."""
     found, said = list[Block](), list[str]()
     for record in records[-1:]:
         if (table := record.get("table")) is not None:
             found += figures_of_stats(table, heads_of(table), [*rows_of_stats(table)])
             said += said_of_stats(table)
+        if (noised := record.get("noised")) is not None:
+            found += figures_of_noised(noised)
+            said += READ
         if (curves := record.get("survival")) is not None:
             found += figures_of_survival(curves, HEADS, [*rows_of(curves)])
             said += said_of(curves)

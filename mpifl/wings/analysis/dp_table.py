@@ -18,7 +18,7 @@ from mpifl.wings.analysis.federation_columns import FederationColumns
 from mpifl.wings.analysis.noised_figures import figures_of
 from mpifl.wings.analysis.whole_sums import OneTable, in_room
 from mpifl.wings.dpsgd import PrivateRows
-from mpifl.wings.privacy import BinCounts, BoundedSum, LevelCounts, PowerSum, RowCount
+from mpifl.wings.privacy import BinCounts, BoundedColumn, BoundedSum, LevelCounts, PowerSum, RowCount
 from mpifl.wire import Update, summed
 
 SQUARED = 10**6
@@ -78,7 +78,7 @@ class DPTable(OneTable):
     @classmethod
     def _ordered(cls, bounds: dict[str, list[float]]) -> dict[str, list[float]]:
         for name, (lower, upper) in bounds.items():
-            if not 0 < upper - lower < float("inf"):
+            if not 1e-300 < upper - lower < float("inf"):
                 raise ValueError(f"bounds.{name} = [{lower:g}, {upper:g}]: give a lower and a larger upper")
         return bounds
 
@@ -117,11 +117,24 @@ class DPTable(OneTable):
                 )
                 listed = f"{did_you_mean(name, names)}there are {_some(names)}"
                 raise InputError(f"[algorithm] bounds.{name}: is {by}; {listed}")
-            column, unit = names.index(name), self._columns.unit(names.index(name))
-            lower, upper = ((one - unit.mean) / unit.deviation for one in bounds)
-            yield from (PowerSum(column, lower, upper, power) for power in range(3))
+            of = self._bounded(name, names.index(name), *bounds)
+            yield from (PowerSum(of, power) for power in range(3))
             if self.bins:
-                yield BinCounts(column, lower, upper, self.bins)
+                yield BinCounts(of, self.bins)
+
+    def _bounded(self, name: str, place: int, lower: float, upper: float) -> BoundedColumn:
+        """Return a column with its bounds; refuse it where its numbers would depend on other rows."""
+        unit, where = self._columns.unit(place), f"[algorithm] bounds.{name} = [{lower:g}, {upper:g}]"
+        if place in self._columns.by_mean:
+            what = "the gaps of this column get the mean of other rows, which noise does not hide"
+            to_do = "cut the shards with missing = 'constant' or 'drop'"
+            raise InputError(f"{where}: {what}; {to_do}")
+        of = BoundedColumn(place, lower, upper, unit.mean, unit.deviation)
+        if not unit.tells(lower, upper, float(of.step)):
+            what = f"lie far from {unit.mean:g}, the mean by which the shards were standardised, so that"
+            to_do = "widen the bounds, or cut the shards with standardise = 'none'"
+            raise InputError(f"{where}: {what} float32 has too few digits of such numbers; {to_do}")
+        return of
 
     @property
     def _size(self) -> int:

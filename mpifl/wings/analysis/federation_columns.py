@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ OUTCOME = "outcome"
 MOST_CLASSES = 1000
 ROUNDED = 2.0**-22
 """What a float32 may be off by rounding, and more."""
+LEAST = 2.0**-126
+"""The least float32 that has all digits."""
 
 
 class Unit(NamedTuple):
@@ -42,6 +44,12 @@ class Unit(NamedTuple):
         found = (edge - self.mean) / self.deviation
         return edge if self == Unit() else found - abs(found) * ROUNDED
 
+    def tells(self, lower: float, upper: float, step: float) -> bool:
+        """Return whether the shards tell numbers in this unit apart that lie between bounds and differ by a
+        step. Where the bounds lie far from the mean, float32 has too few digits for that."""
+        far = max(abs(lower - self.mean), abs(upper - self.mean), self.deviation * LEAST)
+        return self == Unit() or far * ROUNDED < step / 2
+
 
 @dataclass(frozen=True)
 class FederationColumns:
@@ -53,6 +61,7 @@ class FederationColumns:
         groups: For each variable that is columns of zeros and ones, the names of its levels by column.
         units: The units of standardised columns, by column.
         filled: How many missing values were filled, by column, where the shards know it.
+        by_mean: The columns whose gaps get the mean of other rows, as far as the shards know it.
         classes: How many classes the outcome has; 0 if it is values.
     """
 
@@ -61,6 +70,7 @@ class FederationColumns:
     groups: Mapping[str, Mapping[int, str]]
     units: Mapping[int, Unit]
     filled: Mapping[int, int]
+    by_mean: Collection[int]
     classes: int
 
     @classmethod
@@ -90,7 +100,8 @@ class FederationColumns:
         else:
             outcome = _values(y, label)
         units, filled = told_of(spec, features)
-        return cls([*features, *outcome], len(features), groups, units, filled, classes)
+        by_mean = filled_by_mean(spec, features)
+        return cls([*features, *outcome], len(features), groups, units, filled, by_mean, classes=classes)
 
     def unit(self, column: int) -> Unit:
         """Return the unit of a column."""
@@ -141,6 +152,19 @@ def told_of(spec: AnySpec, names: Sequence[str]) -> tuple[dict[int, Unit], dict[
         if hows and all(isinstance(count, int) for count in hows.values()):
             filled[nth] = sum(hows.values())
     return units, filled
+
+
+def filled_by_mean(spec: AnySpec, names: Sequence[str]) -> set[int]:
+    """Return the columns whose gaps get the mean of other rows: by their rule, with or without gaps."""
+    columns, gaps = (
+        _table(_encoded(spec).get("features")),
+        _table(_table(spec.source.get("filled")).get("columns")),
+    )
+    return {
+        nth
+        for nth, name in enumerate(names)
+        if _table(columns.get(name)).get("missing") == "mean" or "the mean" in _table(gaps.get(name))
+    }
 
 
 def _encoded(spec: AnySpec) -> Mapping[str, Any]:

@@ -46,8 +46,9 @@ def figures_of(of: DPTable, numbers: Sequence[int], squares: float, silos: int) 
         found += _of_numbers(name, lower, upper, left[:3])
         left = left[3:]
         if of.bins:
-            (_, counts, noise), *left = left
-            pairs = zip(_bins(BinCounts(0, lower, upper, of.bins)), counts, strict=True)
+            (one, counts, noise), *left = left
+            assert isinstance(one, BinCounts)
+            pairs = zip(_bins(one), counts, strict=True)
             found += [_figure(name, level, "count", count, noise) for level, count in pairs]
     return found
 
@@ -58,7 +59,7 @@ def _figure(variable: str, level: str, figure: str, value: float, noise: float) 
 
 def _bins(of: BinCounts) -> list[str]:
     """Return the names of the bins, of which the first and the last have no end."""
-    ends = ["", *(f"{edge:.7g}" for edge in of.edges), ""]
+    ends = ["", *(f"{edge:.7g}" for edge in map(float, of.of.edges(of.bins))), ""]
     return [f"[{low}, {high})" for low, high in itertools.pairwise(ends)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from mpifl.common import BudgetSpent, InputError, Names
 from mpifl.data.shards import AnySpec, Shard
 from mpifl.run.job import Job
-from mpifl.wings.dpsgd.privacy_plan import SiloPlan, guard_of, rate_of_sum, round_of
+from mpifl.wings.dpsgd.privacy_plan import SiloPlan, drawn_from, guard_of, rate_of_sum, round_of
 from mpifl.wings.dpsgd.private_silo import Guard
 from mpifl.wings.privacy import Budgets, OfSilo, SiteFolder, Steps, epsilon_of, noise_for, open_site
 from mpifl.wings.site import SITES_FILE, VARIABLE, lists_sites
@@ -23,7 +23,7 @@ class Room:
 
     Attributes:
         steps: The steps of a round.
-        done: The steps that its site's ledger has of this run.
+        done: The steps that its site's ledger has of this run on these shards.
         room: The steps that are allowed after all that the ledger has, at most those that the run still asks
             for.
         rounds: The rounds of the run.
@@ -61,7 +61,7 @@ class Rooms:
         """Return a silo's room; None if neither job nor site sets a budget."""
         guard, one = self._guard, self._round_of(silo)
         before = self._before(silo)
-        done = before.by_run[guard.run]
+        done = before.of_run[guard.run, guard.names[silo], guard.shards[silo]]
         room = guard.budgets.room(before.spent, replace(one, count=max(one.count * guard.rounds - done, 0)))
         return None if room is None else Room(one.count, done, room, guard.rounds)
 
@@ -69,7 +69,7 @@ class Rooms:
         """Return the steps that a round asks of a silo."""
         batch, steps = round_of(self._job, self._spec, silo, self._trainings)
         summed = self._guard.scale is not None
-        examples = self._spec.silos[silo].examples["train"]
+        examples = drawn_from(self._spec.silos[silo], self._trainings)
         rate = rate_of_sum(self._job, self._spec) if summed else batch / examples
         return Steps(self._guard.noise[silo], rate, steps)
 
@@ -112,7 +112,7 @@ def room_check(job: Job, spec: AnySpec, guard: Guard) -> Callable[[int, Shard], 
     one line for a rank, and another only for a silo whose budget allows fewer.
 
     The check raises BudgetSpent if the budget allows no round. It passes a silo that has already answered
-    questions of this run, since it may answer them again at no cost.
+    questions of this run on the same shard, since it may answer them again at no cost.
     """
     rooms, fewest = Rooms(job, spec, guard), [guard.rounds]
 

@@ -35,7 +35,7 @@ class SiloPlan:
 
     Attributes:
         name: The silo's name.
-        examples: How many examples it trains on.
+        examples: How many examples it trains on; of a table, all its rows.
         batch: B, the expected number of examples in a step; it may be a fraction if noise is in the sum.
         steps: The noised steps in a round.
         noise: The noise multiplier.
@@ -75,7 +75,7 @@ def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
     _tell_of_search(job, {entry.examples["train"] for entry in spec.silos})
     found, stated = list[SiloPlan](), stated_noise(job, spec)
     for silo, entry in enumerate[AnyEntry](spec.silos):
-        count = entry.examples["train"]
+        count = drawn_from(entry, algorithm.trainings)
         batch, steps = round_of(job, spec, silo, algorithm.trainings)
         noise = stated[silo] or _noise(job, batch / count, steps * job.rounds)
         found.append(SiloPlan(names[silo], count, batch, steps, noise))
@@ -83,9 +83,14 @@ def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
     return found
 
 
+def drawn_from(entry: AnyEntry, trainings: int) -> int:
+    """Return how many examples a silo's steps are of: all its rows where nothing is trained."""
+    return entry.examples["train"] if trainings else sum(entry.examples.values())
+
+
 def round_of(job: Job, spec: AnySpec, silo: int, trainings: int) -> tuple[int, int]:
     """Return the expected number of examples in a silo's step, and its number of steps in a round."""
-    local, count = job.local, spec.silos[silo].examples["train"]
+    local, count = job.local, drawn_from(spec.silos[silo], trainings)
     if not trainings or (job.privacy is not None and job.privacy.in_sum):
         return count, 1
     if local.epochs_by_silo is not None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mpifl.wings.dpsgd.dpsgd import DPSGD, SumsOnce
 from mpifl.wings.dpsgd.private_silo import PrivateSilo
-from mpifl.wings.privacy import SUMS, BoundedSum, Draws, Steps, noise_of_sums
+from mpifl.wings.privacy import BoundedSum, Draws, Steps, is_bounded, noise_of_sums
 from mpifl.wings.site import digest
 
 SPLITS = ("train", "valid", "test")
@@ -49,7 +49,7 @@ class PrivateRows(PrivateSilo):
         guard = self._guard
         if guard.scale is not None or self._ways or not self.question:
             raise self._refusal("asks for sums of rows beside another use of them")
-        if not all(type(one) in SUMS for one in sums):
+        if not all(map(is_bounded, sums)):
             raise self._refusal("asks for sums whose bound is not known")
         self.question = digest([self.question, classes, *map(repr, sums)], {})
         noise = guard.noise[self.id]
@@ -71,7 +71,7 @@ class PrivateRows(PrivateSilo):
 
     def _numbers(self, classes: int) -> Iterator[Tensor]:
         """Yield the rows in blocks, float64 of shape [n, columns]."""
-        for split in filter(self._splits.__contains__, SPLITS):
+        for split in (name for name in SPLITS if len(self._splits.get(name, ()))):
             for x, y in self._splits[split].in_order(BLOCK):
                 of = y.cpu().reshape(len(y), -1)
                 targets = (of == torch.arange(classes)) if classes else of

@@ -131,7 +131,7 @@ class PrivateSilo(Silo):
             run=guard.run,
             round=self.round,
             taken=[(one.noise, one.rate, one.count) for one in taken],
-            total=before.by_run[guard.run] + total,
+            total=before.of_run[guard.run, name, shard] + total,
             left=self._left([*before.spent, *taken], Steps(taken[0].noise, taken[0].rate, total)),
             processor=processor(),
         )

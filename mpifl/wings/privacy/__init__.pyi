@@ -11,12 +11,13 @@ from .accountant import (
 )
 from .bounded_sums import (
     GRID as GRID,
-    SUMS as SUMS,
     BinCounts as BinCounts,
+    BoundedColumn as BoundedColumn,
     BoundedSum as BoundedSum,
     LevelCounts as LevelCounts,
     PowerSum as PowerSum,
     RowCount as RowCount,
+    is_bounded as is_bounded,
     noise_of_sums as noise_of_sums,
 )
 from .budgets import (

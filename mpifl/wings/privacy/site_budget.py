@@ -75,13 +75,13 @@ class OfSilo:
         entries: The lines, in their order.
         seen: How many lines of the whole ledger were read.
         counts: The number of steps of each kind (noise, rate).
-        by_run: The number of steps in each run.
+        of_run: The number of steps by run, silo and shard: a run on changed shards asks other questions.
     """
 
     entries: list[BudgetEntry] = field(default_factory=list)
     seen: int = 0
     counts: Counter[tuple[float, float]] = field(default_factory=Counter)
-    by_run: Counter[str] = field(default_factory=Counter)
+    of_run: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     @property
     def spent(self) -> list[Steps]:
@@ -93,7 +93,7 @@ class OfSilo:
         self.entries.append(entry)
         for noise, rate, count in entry.taken:
             self.counts[noise, rate] += count
-            self.by_run[entry.run] += count
+            self.of_run[entry.run, entry.silo, entry.shard] += count
 
 
 class Budget(BaseModel):
