@@ -10,7 +10,9 @@ from collections.abc import Sequence
 LONGEST = 40
 """The most characters of a name that are shown."""
 AROUND = len("'' (1000000)")
-"""The most characters that are added to a name: a name that is shown stays as it is when it is shown anew."""
+"""The most characters that are added to a name."""
+SHOWN = re.compile(rf"('?).{{1,{LONGEST}}}\1( \(\d+\))?|\d+ \(.{{1,{LONGEST}}}\)")
+"""A name as it is shown, which stays so where it is shown anew."""
 
 
 class Names:
@@ -29,7 +31,8 @@ class Names:
 
     def __getitem__(self, silo: int | str) -> str:
         if not str(silo).isdecimal():  # a run folder may come from another program
-            return printable(str(silo), LONGEST + AROUND)
+            shown = printable(str(silo), LONGEST + AROUND)
+            return shown if SHOWN.fullmatch(shown) else printable(shown)
         number = int(silo)
         name = self._names[number] if 0 <= number < len(self._names) else ""
         if not _tells(name, number):
