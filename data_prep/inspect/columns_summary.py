@@ -108,7 +108,7 @@ def held(spec: VerticalSpec) -> str:
     """Say in a line what the silos of a vertical folder hold."""
     widths = [len(entry.columns) for entry in spec.silos]
     rows = ", ".join(f"{n:,} {split}" for split, n in spec.rows.items())
-    holder = next((entry.silo for entry in spec.silos if entry.labels is not None), "no silo")
+    holder = next((entry.name for entry in spec.silos if entry.labels is not None), "no silo")
     extent = f"{min(widths)} to {max(widths)}" if min(widths) < max(widths) else str(widths[0])
     return f"{len(widths)} silos of {extent} columns each, the same rows ({rows}), labels at {holder}"
 

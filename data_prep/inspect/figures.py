@@ -34,7 +34,7 @@ def labels(summary: FolderSummary, most: float) -> list[Block]:
         [f"{count:,}" * (count > 0) for count in of_label] for of_label in summary.counts.T[::-1].tolist()
     ]
     drawn = heat(shades, BLUES, "The share of each label in each silo", names, texts=texts)
-    return [drawn, ramp("0 %", BLUES, f"{most:.0%} of the silo’s training labels")]
+    return [drawn, ramp("0%", BLUES, f"{most:.0%} of the silo’s training labels")]
 
 
 def moments(of_silo: Sequence[FeatureMoments], what: str) -> Plot:

@@ -9,6 +9,10 @@ from collections.abc import Sequence
 
 LONGEST = 40
 """The most characters of a name that are shown."""
+AROUND = len("'' (1000000)")
+"""The most characters that are added to a name."""
+SHOWN = re.compile(rf"('?).{{1,{LONGEST}}}\1( \(\d+\))?|\d+ \(.{{1,{LONGEST}}}\)")
+"""A name as it is shown, which stays so where it is shown anew."""
 
 
 class Names:
@@ -27,7 +31,8 @@ class Names:
 
     def __getitem__(self, silo: int | str) -> str:
         if not str(silo).isdecimal():  # a run folder may come from another program
-            return printable(str(silo))
+            shown = printable(str(silo), LONGEST + AROUND)
+            return shown if SHOWN.fullmatch(shown) else printable(shown)
         number = int(silo)
         name = self._names[number] if 0 <= number < len(self._names) else ""
         if not _tells(name, number):
@@ -50,11 +55,11 @@ class Names:
         return self._names if any(_tells(name, number) for number, name in enumerate(self._names)) else []
 
 
-def printable(text: str) -> str:
-    """Return a text as one line, without control and format characters, cut to `LONGEST` characters."""
+def printable(text: str, longest: int = LONGEST) -> str:
+    """Return a text as one line, without control and format characters, cut to `longest` characters."""
     kept = "".join(c if c.isspace() or unicodedata.category(c)[0] != "C" else "" for c in text)
     line = " ".join(kept.split())
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def _tells(name: str, number: int) -> bool:

@@ -217,7 +217,7 @@ def test_the_commands_know_it_and_horizontal_training_refuses_it(tmp_path, capsy
             main(line)
         assert done.value.code == 0
     said = capsys.readouterr().out
-    assert "2 silos of 3 columns each, the same rows (40 train), labels at 1" in said
+    assert "2 silos of 3 columns each, the same rows (40 train), labels at silo 1" in said
     assert "2 silos, nothing wrong" in said
     with pytest.raises(ShardError, match="vertical shards are not for training one model on all features"):
         read_federation(out)

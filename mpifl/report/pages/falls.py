@@ -88,18 +88,22 @@ def rule(summary: Summary) -> list[str]:
     if len(_points(summary)) < 3:
         return []
     what, rows = "fall" if summary.metric.higher_is_better else "rise", _rows(summary)
+    before = f" before round {end:,}" if (end := since(summary)) else ""  # later ones are told as divergence
     least = f"chance on the {rows:,} scored rows" if rows else f"{USUAL} times the median step"
     least = f"both {least} and {SHARE:.0%} of the range over all rounds"
-    said = f"A {what} is told where it exceeds {least}; the {MOST_FALLS} largest at most"
-    by_size = ", ".join(str(at) for at, _ in falls(summary))
+    said = f"A {what}{before} is told where it exceeds {least}; the {MOST_FALLS} largest at most"
+    by_size = ", ".join(f"{at:,}" for at, _ in falls(summary))
     said += f", which by size are of rounds {by_size}" * (", " in by_size)
-    found = [f"{said}." if by_size else f"No {what} exceeds {least}."]
+    found = [f"{said}." if by_size else f"No {what}{before} exceeds {least}."]
     if not chance.counts(summary.metric):
         return found
     of_silos = (
         f"A {what} of a silo is told where it exceeds both chance on its own rows and {USUAL} times its"
     )
-    found += [f"{of_silos} median step."] if any(record.get("silos") for record in summary.records) else []
+    silos = any(record.get("silos") for record in summary.records)
+    found += [f"{of_silos} median step."] * silos
+    if not rows and not silos:
+        return found
     return [*found, "Which answers changed is not recorded, so intervals are the widest possible ones."]
 
 

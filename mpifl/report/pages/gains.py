@@ -301,4 +301,5 @@ def _singly(found: Mapping[str, Gain]) -> str:
     if any(gain.seen is None for gain in found.values()):
         return f". {UNTOLD}"
     rest = len(looks) - better - worse
-    return f". Beyond chance, {better:,} do better, {worse:,} do worse, and {rest:,} show no difference."
+    up, down = (f"{many:,} do{'es' * (many == 1)}" for many in (better, worse))
+    return f". Beyond chance, {up} better, {down} worse, and {rest:,} show{'s' * (rest == 1)} no difference."

@@ -90,7 +90,7 @@ def _of_target(summary: Summary) -> str:
     lost, rows = f", and {since}" if (since := missed_since(summary)) else "", summary.rows
     below = [] if at is None or lost else _below(summary, at)
     if below:
-        named = f"{', '.join(map(str, below[:MOST_NAMED]))}{', ...' * (len(below) > MOST_NAMED)}"
+        named = f"{', '.join(f'{nth:,}' for nth in below[:MOST_NAMED])}{', ...' * (len(below) > MOST_NAMED)}"
         where += f", and missed again in {len(below):,} later round{'s' * (len(below) > 1)} ({named})"
     best = None if at else best_round(summary.records, summary.metric)
     value = best[1] if best else summary.figure(summary.judged_by or "")

@@ -101,7 +101,7 @@ def _whose(summary: Summary, drawn: bool) -> str:
         said = f"Scores are on the test rows of each silo, once at the end{by}."
         return said + drawn * " Each round is scored on validation rows."
     rows = "validation rows" if summary.by_valid else "held-out examples"
-    return f"Scores after round {summary.of_model['round']}, on each silo's {rows}."
+    return f"Scores after round {summary.of_model['round']:,}, on each silo's {rows}."
 
 
 Column = tuple[str, list[Cell]]

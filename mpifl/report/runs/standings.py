@@ -260,6 +260,8 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
     gap = f"{units.points(second.behind, first.metric)} behind" if second.behind else "at the same value"
     said = f"{_first(second.standing.name)} ({second.standing.written()}) is next, {gap}"
     if second.test is None or second.p is None:
+        if not second.behind:
+            return "A single seed cannot show whether they differ."
         return f"{said}; a single seed cannot show whether that is chance."
     reach = units.between(*second.test.reach, first.metric)
     name = f"a paired t-test over {len(first.ends)} seeds" if second.test.paired else "Welch's t-test"
@@ -287,7 +289,9 @@ def _head(first: Standing, others: Sequence[Rival]) -> str:
     tested = all(one.test for one in others)
     told = f"No difference is seen between {many}" if tested else "No setting is known to be best"
     if not others[0].behind:
-        return f"{told}. {_first(first.name)} and {others[0].standing.name} are equal: {figure}."
+        equal = [one.standing.name for one in others if not one.behind]
+        listed = ", ".join([_first(first.name), *equal[:-1]])
+        return f"{told}. {listed} and {equal[-1]} are equal: {figure}."
     return f"{told}. {_first(first.name)} has the best {'mean' if seeds > 1 else 'figure'}: {figure}."
 
 

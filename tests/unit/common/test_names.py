@@ -26,7 +26,10 @@ from mpifl.common.names import Names
 def test_a_silo_is_called_by_its_name_if_that_says_more_than_its_number(names, called):
     assert [Names(names)[silo] for silo in (0, 1)] == called
     assert Names(names)["1"] == called[1]
-    assert Names(names)["x\x07"] == "x"
+    assert [Names(names)["x\x07"], Names(names)["y" * 99]] == ["x", f"{'y' * 39}…"]
+    assert [Names(names)[name] for name in called if not name.isdecimal()] == [
+        name for name in called if not name.isdecimal()
+    ], "a record names a silo as it is shown"
 
 
 def test_names_are_worth_telling_if_one_says_more_than_a_number():

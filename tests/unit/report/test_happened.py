@@ -102,8 +102,15 @@ def test_falls_after_a_run_diverged_are_not_told(tmp_path):
     records = rounds_of(100, at17=0.26, at40=0.3)
     for one in records[19:]:
         one["train_loss"] = float("inf")
-    told = [(one[0], one[2]) for one in happened(make_run(tmp_path, records)) if "falls by" in one[1]]
+    run = make_run(tmp_path, records)
+    told = [(one[0], one[2]) for one in happened(run) if "falls by" in one[1]]
     assert told == [(17, "not known why")]
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    assert "A fall before round 20 is told where it exceeds " in words
+    alone = [{key: value for key, value in one.items() if key != "silos"} for one in records]
+    words = " ".join(Reader(write_report(make_run(tmp_path / "alone", alone)).read_text()).titles())
+    assert "A fall before round 20 is told where it exceeds both 6 times the median step and 5%" in words
+    assert "Which answers changed" not in words, "no interval stands there"
 
 
 def test_a_fall_within_chance_is_not_told_and_a_far_worse_end_is_warned_of(tmp_path):
