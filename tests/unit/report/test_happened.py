@@ -503,7 +503,7 @@ def test_privacy_is_told_over_silos_and_by_what_no_noise_protects():
 
 def test_the_page_of_curves_has_them_and_asks_for_no_score():
     ends = {"rows": 9, "events": 4, "median_from": 7, "median": 7, "median_low": None, "median_high": None}
-    curve = [{"time": 7.0, "survival": 0.5, "low": 0.2, "high": 0.8}]
+    curve = [{"from": 7.0, "time": 7.0, "survival": 0.5, "low": 0.2, "high": 0.8}]
     told = {"least": 1, "step": 1, "groups": [{"name": "<b>", "withheld": False, "curve": curve, **ends}]}
     told["groups"].append({"name": "few", "withheld": True})
     summary = Summary(

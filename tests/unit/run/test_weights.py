@@ -80,7 +80,7 @@ def test_weights_of_another_model_or_no_model_are_one_line(tmp_path):
     (tmp_path / "torn.safetensors").write_bytes(b"\xff" * 9)
     assert "cannot be read: " in refused(tmp_path / "torn.safetensors")
     assert "is not there; name a .safetensors file" in refused(tmp_path / "none.safetensors")
-    assert "cannot be read: Is a directory" in refused(tmp_path)
+    assert "is a folder; name a .safetensors file" in refused(tmp_path)
     (tmp_path / "zero").symlink_to("/dev/zero")
     assert "cannot be read: it is not a file" in refused(tmp_path / "zero")
 

@@ -41,8 +41,8 @@ def test_a_mark_of_another_site_or_run_is_none(tmp_path):
     _, marks = marks_at(tmp_path)
     for seal in (SiteSeal(bytes([1]) * 32, "run"), SiteSeal(bytes(32), "another run")):
         _, others = marks_at(tmp_path, seal)
-        with pytest.raises(InputError, match="none that this site has made in this run"):
+        with pytest.raises(InputError, match="was not made by this site in this run"):
             marks.check(others.mark())
     for odd in ("00", "ab" * 600):
-        with pytest.raises(InputError, match="none that this site has made in this run"):
+        with pytest.raises(InputError, match="was not made by this site in this run"):
             marks.check(odd)
