@@ -97,7 +97,7 @@ def _of_target(summary: Summary) -> str:
     said = f"; the target, {target}, {when}{where}{lost}"
     if value is None or not (lost or best) or not rows or not chance.counts(summary.metric):
         return said
-    lacks = ceil((summary.target - value) * rows - 1e-9)
+    lacks = max(1, ceil((summary.target - value) * rows - 1e-9))
     near = f": {lacks:,} right answer{'s' * (lacks > 1)} of {rows:,} {'are' if lacks > 1 else 'is'} lacking"
     return said + f"{near}, which is within chance" * (chance.interval(value, rows)[1] >= summary.target)
 
