@@ -15,7 +15,7 @@ from mpifl.run.folder import number
 MOST_SILOS = 200
 KEYS = ("delta", "clip", "quantile", "noise", "accountant")
 OF_MASKS = {
-    "least": "fewest parties of a sum",
+    "least": "fewest parties that a sum may have",
     "colluding": "share of parties that may collude",
     "range": "largest number of an update",
 }

@@ -99,6 +99,7 @@ def test_the_figures_stand_on_the_page(tmp_path):
     words = " ".join(reader.titles())
     assert "4 of 4 rounds · no model is saved yet" in words
     assert "accuracy The share of right answers." in words
+    assert "no 95% interval, since the number of scored rows is not known here;" in words
     assert "ditto" not in words, "no word is told that the page has not"
     assert "87.50%" in words
     assert "rounds to 75% 2 2 s for these rounds, 3 kB" in words
@@ -382,12 +383,17 @@ def test_a_silo_that_the_last_round_has_not_scored_keeps_its_row(tmp_path):
 def test_a_run_that_diverged_has_a_page_whatever_it_has_recorded(tmp_path):
     run = make_run(tmp_path, [record(1)])
     note_lost(run, "the model is not finite after round 2, and is not written; there is no checkpoint")
-    assert "diverged" in read(run)[1].titles()
+    words = " ".join(read(run)[1].titles())
+    assert "diverged" in words
+    assert "no model is saved" in words
+    assert "no model is saved yet" not in words
     (run / "metrics.jsonl").write_bytes(b"")
     text, reader = read(run)
     check_whole(text)
     assert {"toy", "diverged"} <= {*reader.titles()}
     assert "Warning: the model is not finite after round 2" in text
+    assert "No round has a usable model." in text
+    assert "No round was finished" not in text
 
 
 def test_a_fall_of_one_round_in_thousands_is_on_the_map_and_on_the_small_curve(tmp_path):
