@@ -806,12 +806,15 @@ def test_a_gain_is_a_number_and_it_is_said_which_exceed_chance(tmp_path):
     run, alone = held_against(tmp_path, [0.9, 0.7, 0.55], [0.7, 0.9, 0.5])
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
     assert "Beyond chance, 1 do better, 1 do worse, and 1 show no difference." in words
-    for other, one in ((0.7, 0.9), (0.9, 0.7), (0.5, 0.55)):
+    outcomes = "helped", "harmed", "may be chance"
+    for other, one, came in zip((0.7, 0.9, 0.5), (0.9, 0.7, 0.55), outcomes, strict=True):
         reach = units.between(*chance.apart(one, other, 100), ACCURACY).removesuffix(" points")
-        assert f"{other:.2%} {'+' if one > other else '−'}{100 * abs(one - other):.2f} {reach}" in words
+        assert (
+            f"{other:.2%} {'+' if one > other else '−'}{100 * abs(one - other):.2f} {reach} {came}" in words
+        )
     assert "chance is that of pairs (Tango's interval)" in words
     assert "Rows count as independent." in words
-    assert "alone gain, points gain, 95% interval, points" in words
+    assert "alone gain, points gain, 95% interval, points outcome" in words
     reach = units.between(*chance.apart(0.7, 0.9, 100), ACCURACY)
     lost = f"−20.00 points, 95% interval {reach} (4 training examples, 100 held out)"
     assert f"Silo 1 loses most beyond chance: {lost}. Why is not known." in words
