@@ -73,8 +73,9 @@ class BestModel:
         best, of_round, since, last = self._server.state[BEST].tolist()
         if record["round"] > last:
             last = record["round"]
-            # before the first, `best` is NaN, which reaches nothing
-            better = not self._metric.reaches(best, found[1]) and self._keep(last, model)
+            # before the first, `best` is NaN, which is as good as nothing
+            as_good = self._metric.best(best, found[1]) == best or found[1] == best
+            better = not as_good and self._keep(last, model)
             if better:
                 best, of_round = found[1], last if of_round else -last
             elif found[1] != best:

@@ -64,20 +64,21 @@ def record(round: int, **more: object) -> dict[str, object]:
 def run(
     folder: Path,
     rounds: int = 40,
+    planned: int = 40,
     seed: int = 1,
     weights: bool = False,
     names: Sequence[str] = HOSPITALS,
     **more: object,
 ) -> Path:
     """Leave a run folder."""
-    table = {"name": "heart", "shards": str(folder.parent / "shards"), "rounds": 40, "seed": seed,
+    table = {"name": "heart", "shards": str(folder.parent / "shards"), "rounds": planned, "seed": seed,
              "model": {"name": "logreg"}, "evaluate": {"target_accuracy": 0.9}, **more}  # fmt: skip
     claim_run(folder, check_job(table, "toy.toml"))
-    given = {"weights": {str(n): 1.0 + n for n in range(8)}} if weights else {}
-    records = [
-        record(n, names=names, **given, faults={"2": "too late"} if n % 9 == 0 else {})
-        for n in range(1, rounds + 1)
-    ]
+    records = []
+    for n in range(1, rounds + 1):
+        faults = {"2": "too late"} if n % 9 == 0 else {}
+        of = {str(silo): 1.0 + silo for silo in range(8) if str(silo) not in faults}
+        records.append(record(n, names=names, faults=faults, **({"weights": of} if weights else {})))
     (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
     ran = {
         "device": "cuda:0",
@@ -89,7 +90,8 @@ def run(
     ranks = {str(rank): {"host": f"node{rank}", **ran} for rank in range(9)}
     shards = folder.parent / "shards"
     if not shards.exists():
-        write_folder(shards, [30, 9, 12, 40, 25, 11, 9, 30], test=20, silos_test=30)
+        sizes = [*itertools.islice(itertools.cycle([30, 9, 12, 40, 25, 11, 9, 30]), len(names))]
+        write_folder(shards, sizes, test=20, silos_test=30)
     told = {"silos": names, "data": describe(read_federation(shards))}
     write_environment(folder, mpi="Open MPI 5.0.11", ranks=ranks, **told)
     if rounds == 40:
@@ -202,8 +204,8 @@ def alone(folder: Path) -> Path:
 
 def many(folder: Path) -> Path:
     """Leave a run of many silos and rounds, one of which is a fall."""
-    run(folder)
     names = [f"hospital-{n}" for n in range(200)]
+    run(folder, planned=5000, names=names)
     records = [record(5 if n == 1777 else n, names=names) | {"round": n} for n in range(1, 5001)]
     (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
     return folder
@@ -266,7 +268,8 @@ def masked(folder: Path) -> Path:
         for key in [key for key in each if key.startswith("silo_")]:
             del each[key]
     (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, silent)))
-    (folder / "job.toml").write_text('name = "masked"\nrounds = 40\n[security]\nmasks = true\nleast = 3\n')
+    with (folder / "job.toml").open("a") as job:
+        job.write("[security]\nmasks = true\nleast = 3\n")
     return folder
 
 

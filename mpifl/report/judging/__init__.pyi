@@ -41,6 +41,8 @@ from .row_figures import (
     figures_of_rows as figures_of_rows,
 )
 from .rule_weights import (
+    WHY_FAR as WHY_FAR,
+    WHY_LITTLE as WHY_LITTLE,
     edges_of_silos as edges_of_silos,
     weights_of_silos as weights_of_silos,
 )

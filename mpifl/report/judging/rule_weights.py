@@ -7,7 +7,14 @@ from statistics import fmean
 from typing import Any
 
 from mpifl.common import Names
-from mpifl.report.judging.suspicion import Suspicion, edges, relative_weights
+from mpifl.report.judging.suspicion import FAR, LITTLE, ROUNDS, Suspicion, edges, relative_weights
+
+WHY_LITTLE = f"Suspected: its weight was below {LITTLE:g} in each of its last {ROUNDS} rounds."
+WHY_FAR = (
+    f"Suspected: its values at the edges were more than {FAR:g} deviations above the median of all silos, in "
+    f"each of its last {ROUNDS} rounds."
+)
+"""Why a silo is."""
 
 
 def weights_of_silos(records: Sequence[dict[str, Any]], rule: object, names: Names) -> list[list[str]]:

@@ -27,6 +27,7 @@ MOST_NAMED = 3
 """Classes in a sentence."""
 FAR = 0.05
 """A last value that is so much below the best one is warned of."""
+NO_MODEL = "No round has a usable model."
 NONE_SAVED = "no checkpoint of it or of an earlier round was kept"
 
 
@@ -80,7 +81,10 @@ def model_told(summary: Summary) -> str:
         use = ", of no use" * of_no_use(summary)
         return f"saved model: round {summary.rounds:,}, the last{use}"
     kept = saved(summary.run)
-    return f"newest checkpoint: round {kept[0]:,}" if kept else "no model is saved yet"
+    if kept:
+        return f"newest checkpoint: round {kept[0]:,}"
+    dead = summary.diverged or why_lost(summary.run)  # no later round saves one
+    return "no model is saved" if dead else "no model is saved yet"
 
 
 def fallen(summary: Summary) -> list[str]:
@@ -100,7 +104,7 @@ def fallen(summary: Summary) -> list[str]:
 def _of_use(summary: Summary, last: int) -> str:
     """Say which round before a divergence is the last, and where its model is."""
     if last < 1:
-        return "No round has a usable model."
+        return NO_MODEL
     kept = [at for at in saved(summary.run) if at <= last]
     if summary.model_round is not None and summary.model_round <= last:
         where = f"model.safetensors is of round {summary.model_round:,}"

@@ -120,19 +120,46 @@ def told_falls(summary: Summary, names: Names) -> list[Event]:
         old, new = points[at] + sign * by, points[at]
         who = f"Largest {verb[:-1]}: {metric.label}" if usual else metric.title
         said = f"{who} {verb} by {units.points(by, metric)}, from {metric.write(old)} to "
-        why = _usual(summary, old, new) if usual else _why(summary, at, names)
+        why = _usual(summary, at, old, new) if usual else _why(summary, at, names)
         events.append(Event(at, f"{said}{metric.write(new)}{_blamed(summary, at)}", why))
     return events
 
 
-def _usual(summary: Summary, old: float, new: float) -> str:
-    """Say why a fall is nothing unusual: within chance, or not much larger than other steps."""
+def _usual(summary: Summary, at: int, old: float, new: float) -> str:
+    """Say why a fall is nothing unusual: within chance, or not much larger than other steps; or what speaks
+    against that: a loss that rose, or the rows of all silos."""
     rows, metric = _rows(summary), summary.metric
+    place = next(nth for nth, record in enumerate(summary.records) if record["round"] == at)
+    if against := [*_losses(summary, place), *_at_all_silos(summary, place)]:
+        return "; ".join(against)
     if rows and not chance.differ(old, new, rows):
         reach = units.between(*chance.apart(new, old, rows), metric)
         return f"may be chance: its 95% interval, {reach} on {rows:,} rows, includes 0"
     step = median(abs(one - other) for (_, one), (_, other) in pairwise(_points(summary)))
     return f"the median step between rounds is {units.points(step, metric)}"
+
+
+def _losses(summary: Summary, place: int) -> list[str]:
+    """Say which losses a round has that are far above those of the round before."""
+    record, before, found = summary.records[place], summary.records[max(place - 1, 0)], []
+    for key, name in chance.LOSSES.items():
+        new, old = number(record, key), number(before, key)
+        if new is not None and old is not None and new > chance.GREW * old > 0:
+            found.append(f"the {name} rose from {old:.3g} to {new:.3g}")
+    return found
+
+
+def _at_all_silos(summary: Summary, place: int) -> list[str]:
+    """Say whether a round is worse on the rows of all silos by more than chance makes."""
+    metric, many = summary.metric, summary.rows_of_silos
+    each = [number(one, metric.pooled) for one in summary.records[max(place - 1, 0) : place + 1]]
+    old, new = each[0], each[-1]
+    if not many or old is None or new is None or not chance.counts(metric) or not new < old:
+        return []
+    if summary.judged_by == metric.pooled or not chance.differ(old, new, many):
+        return []
+    by = units.points(old - new, metric)
+    return [f"{metric.label} falls by {by} on the {many:,} rows of all silos, more than chance makes"]
 
 
 def _points(summary: Summary) -> list[tuple[int, float]]:
@@ -150,9 +177,7 @@ def _why(summary: Summary, at: int, names: Names) -> str:
     said = [f"{names.listed(out, MOST_NAMED)} left out of the round"] if out else []
     said += [f"{names.listed(back, MOST_NAMED)} back after being left out"] if back else []
     said += ["ranks lost in the round"] * bool(record.get("ranks_lost"))
-    new, old = number(record, "train_loss"), number(before, "train_loss")
-    if new is not None and old is not None and new > chance.GREW * old > 0:
-        said.append(f"the training loss rose from {old:.3g} to {new:.3g}")
+    said += _losses(summary, place)
     near = summary.records[max(place - NEAR, 0) : place + NEAR + 1]
     norms = [norm for r in near if (norm := number(r, "update_norm"))]
     if norms and (times := (number(record, "update_norm") or 0.0) / median(norms)) > LONG:

@@ -159,9 +159,9 @@ def how_to_tell(summary: Summary) -> str:
         return f"{how}, with the same training and test rows."
     if "privacy" in summary.job or "security" in summary.job:
         given = evaluates(summary, "--data", str(summary.job.get("shards", "SHARDS")))
-        how = "Each silo can tell for itself. It keeps rows that no model is trained on, as a test split, and"
-        how += f" trains a model on its other rows alone. {given} scores this model on the shards that it can"
-        return f"{how} read; the same with the folder of the other run scores the other."
+        how = "Each silo can tell for itself. It trains a model alone, on the rows outside its test split."
+        how += f" {given} scores this run's model on the test rows of its shards. The same command with the"
+        return f"{how} folder of the silo's own run scores its own model on the same rows."
     if summary.own_models or "personal" in algorithm:
         how = (
             f"Copy {run}/job.toml to alone.toml. Let its [algorithm] be name = 'ditto', lambda = 0. Then run"

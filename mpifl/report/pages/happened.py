@@ -95,11 +95,22 @@ def _of_target(summary: Summary) -> str:
     best = None if at else best_round(summary.records, summary.metric)
     value = best[1] if best else summary.figure(summary.judged_by or "")
     said = f"; the target, {target}, {when}{where}{lost}"
+    if at is not None and not lost:
+        return said + _doubt(summary, at)
     if value is None or not (lost or best) or not rows or not chance.counts(summary.metric):
         return said
-    lacks = ceil((summary.target - value) * rows - 1e-9)
+    lacks = max(1, ceil((summary.target - value) * rows - 1e-9))
     near = f": {lacks:,} right answer{'s' * (lacks > 1)} of {rows:,} {'are' if lacks > 1 else 'is'} lacking"
     return said + f"{near}, which is within chance" * (chance.interval(value, rows)[1] >= summary.target)
+
+
+def _doubt(summary: Summary, at: int) -> str:
+    """Say where the first value at the target may be chance of its rows: its interval includes less."""
+    found = judged(next(r for r in summary.records if r["round"] == at), summary.metric)
+    if not found or summary.target is None or not summary.rows or not chance.counts(summary.metric):
+        return ""
+    may = chance.interval(found[1], summary.rows)[0] < summary.target
+    return f"; on {summary.rows:,} rows this may be chance" * may
 
 
 def _below(summary: Summary, at: int) -> list[int]:

@@ -129,6 +129,8 @@ def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
     if (ends := chance.reach_at_end(summary, info, key, rows)) is not None:
         said.append(f"95% interval {info.write(ends[0])} to {info.write(ends[1])}")
         said[0] += f", by chance of these {rows:,} rows alone" if rows else ""
+    elif name == summary.metric.name and chance.counts(info):
+        said.append("no 95% interval, since the number of scored rows is not known here")
     guess, where = chance.commonest(summary, test)
     if guess is not None and name == ACCURACY.name:
         said.append(f"always predicting the most common class of {where} gives {info.write(guess)}")

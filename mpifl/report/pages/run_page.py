@@ -14,7 +14,7 @@ from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages import run_figures
 from mpifl.report.pages.answers_section import SILOS, TEST, Answered, answered, answers_section, plot_answers
-from mpifl.report.pages.diverged import cause, model_told, of_no_use, weak_answers
+from mpifl.report.pages.diverged import NO_MODEL, cause, model_told, of_no_use, weak_answers
 from mpifl.report.pages.falls import falls
 from mpifl.report.pages.gains import compared, gains_over
 from mpifl.report.pages.happened import happened, minded, missed_since, verdict
@@ -83,7 +83,7 @@ def write_report(
     if (lost := why_lost(run)) and not read_metrics(run):
         diverged = "diverged" if chance.names_divergence(lost) else "lost"
         job, what = read_tables(run / "job.toml")[0], "No round was finished, so there is no usable model."
-        why = cause(job) if diverged == "diverged" else ""
+        why, what = (cause(job), NO_MODEL) if diverged == "diverged" else ("", what)
         head = [("bad", f"Warning: {lost}."), ("lead", f"{why}{what}")]
         write_page("--out", path, bare_page(run, job, (diverged, "bad", str(run)), head))
         return path
@@ -125,6 +125,7 @@ def page(
     names, spec = Names(environment.get("silos", ())), trained_on(summary, environment)
     held = examples(summary, spec, names, environment)
     summary = replace(as_counted(summary, held), rows=rows_of_rounds(summary, spec))
+    summary = replace(summary, rows_of_silos=sum(of.out for of in held.values()))
     found = (answered(summary) if found is None else found)._replace(doubt=doubts(spec))
     held = found.reaching(held, summary.metric)
     summary = replace(summary, remarks=(*summary.remarks, *found.doubts(chance.counts(summary.metric))))

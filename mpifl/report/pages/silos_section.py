@@ -181,7 +181,15 @@ def _gained(called: Sequence[str], gained: Mapping[str, Gain], metric: MetricInf
             [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each],
         ),
         (f"{GAIN}, 95% interval{unit}", reach),
+        ("outcome", [_outcome(gain) for gain in each]),
     ]
+
+
+def _outcome(gain: Gain | None) -> Cell:
+    """Say in words whether a model helped a silo, where chance is known."""
+    if gain is None or gain.seen is None:
+        return Cell()
+    return Cell({"best": "helped", "worst": "harmed"}.get(gain.look, "may be chance"), gain.by, gain.look)
 
 
 def _traced(rounds: Sequence[int], values: np.ndarray, main: Figure | None) -> list[Column]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Block, Fold, Said, Table
-from mpifl.report.judging import edges_of_silos, weights_of_silos
+from mpifl.report.judging import WHY_FAR, WHY_LITTLE, edges_of_silos, weights_of_silos
 from mpifl.report.observers import away_in, sites_of
 from mpifl.report.runs import Summary
 from mpifl.run.folder import number
@@ -15,7 +15,7 @@ from mpifl.run.folder import number
 MOST_SILOS = 200
 KEYS = ("delta", "clip", "quantile", "noise", "accountant")
 OF_MASKS = {
-    "least": "fewest parties of a sum",
+    "least": "fewest parties that a sum may have",
     "colluding": "share of parties that may collude",
     "range": "largest number of an update",
 }
@@ -50,9 +50,11 @@ def trust(summary: Summary, names: Names, groups: str = "") -> Fold | None:
     hidden += [Said(OF_COUNTS)] if hidden else []
     body = [*_liars(summary, names), *_sites(summary), *hidden, *_labels(summary)]
     rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
-    body += _listed(f"Weights of silos ({len(rows)})", ("weight (mean 1)", "not chosen"), rows)
+    body += _listed(f"Weights of silos ({len(rows)})", ("weight (mean 1)", "not chosen"), rows, WHY_LITTLE)
     rows = edges_of_silos(summary.records, names)
-    body += _listed(f"Values at the edges ({len(rows)})", ("values at the edges", "median of all"), rows)
+    body += _listed(
+        f"Values at the edges ({len(rows)})", ("values at the edges", "median of all"), rows, WHY_FAR
+    )
     return Fold("Trust", body, opened=True) if body else None
 
 
@@ -68,10 +70,11 @@ def _liars(summary: Summary, names: Names) -> list[Block]:
     return [Said(said, "bad")]
 
 
-def _listed(title: str, heads: tuple[str, str], rows: list[list[str]]) -> list[Block]:
-    """List what a rule found of each silo, if the run has such a rule."""
+def _listed(title: str, heads: tuple[str, str], rows: list[list[str]], why: str) -> list[Block]:
+    """List what a rule found of each silo, if the run has such a rule, and `why` some are suspected."""
     table = Table.of(["silo", "rounds", *heads, ""], rows[:MOST_SILOS])
-    return [Said(title, "title"), table] if rows else []
+    suspects = [Said(why)] if any(row[-1] for row in rows) else []
+    return [Said(title, "title"), *suspects, table] if rows else []
 
 
 def _sites(summary: Summary) -> list[Block]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import log, sqrt
+from math import ceil, floor, log, sqrt
 from statistics import fmean, variance
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -154,9 +154,9 @@ def apart(one: float, other: float, examples: int) -> tuple[float, float]:
     with 95 %, by `by_right_answers`.
 
     Which of the answers have changed is not known. The most that can have are taken, so the interval is
-    rather too wide.
+    rather too wide. A mean of several runs may lie between two whole numbers of right answers.
     """
-    right, of_other = round(one * examples), round(other * examples)
+    right, of_other = (round(share * examples, 6) for share in (one, other))
     better, worse = min(right, examples - of_other), min(of_other, examples - right)
     found = by_right_answers(better, worse, examples)
     return found.low, found.high
@@ -213,21 +213,22 @@ class Difference:
         return self.p <= LEVEL
 
 
-def by_right_answers(better: int, worse: int, rows: int) -> Difference:
+def by_right_answers(better: float, worse: float, rows: int) -> Difference:
     """Return the difference of two shares of right answers to the same rows.
 
     p is of the exact two-sided test (McNemar 1947): twice the smaller tail of a binomial with probability
     1/2. The interval inverts Tango's score test (1998), which refuses 0 somewhat sooner.
 
     Args:
-        better: Rows that the first model alone has right.
-        worse: Rows that the second model alone has right.
+        better: Rows that the first model alone has right. A mean over runs may lie between whole numbers; p
+            is then of the whole ones beside it that differ less.
+        worse: Rows that the second model alone has right, likewise.
         rows: All rows, at least 1.
     """
     from scipy import special  # tenths of a second, which only comparisons need
 
-    by, apart = (better - worse) / rows, better + worse
-    p = min(1.0, 2 * float(special.bdtr(min(better, worse), apart, 0.5))) if apart else 1.0
+    by, fewer, more = (better - worse) / rows, ceil(min(better, worse)), floor(max(better, worse))
+    p = min(1.0, 2 * float(special.bdtr(min(fewer, more), fewer + more, 0.5))) if fewer + more else 1.0
 
     def ends(level: float) -> tuple[float, float]:
         z = float(special.ndtri(1 - level / 2))
@@ -236,7 +237,7 @@ def by_right_answers(better: int, worse: int, rows: int) -> Difference:
     return Difference(by, p, True, ends)
 
 
-def _end(better: int, worse: int, rows: int, low: float, high: float, wanted: float) -> float:
+def _end(better: float, worse: float, rows: int, low: float, high: float, wanted: float) -> float:
     """Return the difference between two others at which the score is `wanted`; the score falls."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -247,7 +248,7 @@ def _end(better: int, worse: int, rows: int, low: float, high: float, wanted: fl
     return (low + high) / 2
 
 
-def _score(better: int, worse: int, rows: int, by: float) -> float:
+def _score(better: float, worse: float, rows: int, by: float) -> float:
     """Return Tango's score (1998, equation 3) of a difference, which lies between -1 and 1."""
     linear = (2 * rows - better + worse) * by - better - worse
     constant = -worse * by * (1 - by)

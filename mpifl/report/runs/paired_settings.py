@@ -13,8 +13,9 @@ from mpifl.common import InputError
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs import chance, units
 from mpifl.report.runs.chance import Difference
+from mpifl.report.runs.ranking_figure import name_of
 from mpifl.report.runs.run_summary import Summary
-from mpifl.report.runs.standings import HEADS, Standing, name_of, rivals, standings_of, tested
+from mpifl.report.runs.standings import HEADS, Standing, rivals, standings_of, tested
 
 HELD_TO = ("difference", "low", "high", "p", "p_holm", "test")
 """What a test says of two settings: the difference of means, positive where the first is better."""

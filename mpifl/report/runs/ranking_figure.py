@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mpifl.report.observers import HELD_OUT
+from mpifl.report.runs import chance
 from mpifl.report.runs.run_summary import VALID_ROWS, Record, Summary
 from mpifl.report.runs.seeds import Group
 from mpifl.report.runs.silo_data import rows_in, trained_on
+from mpifl.report.runs.units import listed
 from mpifl.run.folder import number, read_environment
 
 SERVER, TEST, VALID = "the server's test set", HELD_OUT, "the silos' validation rows"
@@ -60,6 +62,24 @@ class Judged:
         split = "valid" if self.rows == VALID else "test" if run.by_valid else None
         return rows_in(trained_on(run, read_environment(run.run)), self.rows == SERVER, split)
 
+    def reach(self, one: float, other: float) -> tuple[float, float] | None:
+        """Return where the difference of two figures lies with 95% by these rows, if that is known."""
+        if self.apart or not chance.counts(self.of[0].metric) or not self.examples:
+            return None
+        return chance.apart(one, other, self.examples)
+
+    def left_out(self) -> list[str]:
+        """Say which runs and settings are not ranked, and why."""
+        without = [str(run.run) for run in self.without]
+        said = [f"These runs lack this figure and are not ranked: {listed(without)}."] if without else []
+        if self.diverged:
+            many = "these settings have" if len(self.diverged) > 1 else "this setting has"
+            said.append(f"Not ranked, since {many} a run that diverged: {listed(self.diverged)}.")
+        if self.apart_seeds:
+            why = "which have shards of their own, in common with the others"
+            said.append(f"Not ranked, since fewer than two seeds, {why}: {listed(self.apart_seeds)}.")
+        return said
+
     def told_of_silos(self, run: Summary) -> Record:
         """Return what tells of a run's silos, of these rows."""
         return run.of_model if self.silo_rows == VALID_ROWS else run.of_silos
@@ -85,6 +105,11 @@ class Judged:
             return said
         model = "the server's model" if self.rows == SERVER else "the model of each silo where it has its own"
         return f"{said}, by {model}"
+
+
+def name_of(test: chance.Difference) -> str:
+    """Return what a test is called in a table."""
+    return "paired" if test.paired else "Welch"
 
 
 def judged_by_all(found: Sequence[Group]) -> Judged | None:

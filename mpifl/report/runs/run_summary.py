@@ -62,6 +62,7 @@ class Summary:
     """Whether it is looked at as one of a search, which ranks by the rows that rounds are scored on."""
     called: str = ""  # what its setting is called, if that was asked for
     rows: int = 0  # on how many a round is judged; 0 where that is not known
+    rows_of_silos: int = 0  # on how many rounds score silos, all together; likewise
     commonest: float | None = None
     """The share of the most common class in the silos' scored rows, where these could be counted; where silos
     have models of their own, each silo's class."""

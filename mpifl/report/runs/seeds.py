@@ -29,6 +29,11 @@ class Group:
     name: str
     runs: list[Summary]
 
+    @property
+    def diverged(self) -> bool:
+        """Whether a run has diverged: the mean of the others would be of lucky seeds."""
+        return any(run.diverged for run in self.runs)
+
     def spread(self, target: float | None) -> dict[str, tuple[float, float] | None]:
         """Return mean and sample standard deviation of each figure; None where not every run has it."""
         each = [run.figures(target) for run in self.runs]

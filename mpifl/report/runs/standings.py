@@ -15,7 +15,7 @@ from mpifl.report.runs import chance, units
 from mpifl.report.runs.chance import LEVEL, Difference
 from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.curve_legends import legends, without_seeds
-from mpifl.report.runs.ranking_figure import VALID, Judged, judged_by_all
+from mpifl.report.runs.ranking_figure import VALID, Judged, judged_by_all, name_of
 from mpifl.report.runs.run_summary import Summary
 from mpifl.report.runs.seeds import Group, groups, of_several_shards, over_common_seeds
 from mpifl.report.runs.units import MOST_NAMED, listed
@@ -116,6 +116,11 @@ class Rival:
         """Whether it is behind by more than chance makes."""
         return self.p is not None and self.p <= LEVEL
 
+    @property
+    def may_turn(self) -> bool:
+        """Whether it is behind by more than seeds differ, and not by more than chance makes of the rows."""
+        return self.seen and self.rows is not None and self.rows[0] <= 0 <= self.rows[1]
+
     def cells(self) -> list[str]:
         """Return what HEADS says of it."""
         metric, tested = self.standing.metric, ["-", "-"]
@@ -126,11 +131,6 @@ class Rival:
             ]
         by_rows = units.between(*self.rows, metric) if self.rows else "-"
         return [units.points(self.behind, metric), *tested, by_rows]
-
-
-def name_of(test: Difference) -> str:
-    """Return what a test is called in a table."""
-    return "paired" if test.paired else "Welch"
 
 
 def standings_of(summaries: Sequence[Summary]) -> list[Standing]:
@@ -145,13 +145,13 @@ def standings_of_groups(found: Sequence[Group]) -> list[Standing]:
         return []
     metric, each = summaries[0].metric, list[Standing]()
     named = list(zip(legends(found), found, strict=True))
-    fit = [(name, group) for name, group in named if not _diverged(group)]
+    fit = [(name, group) for name, group in named if not group.diverged]
     ranked = over_common_seeds([group for _, group in fit])
     if (judged := judged_by_all([group for group in ranked if group])) is None:
         return []
     judged = replace(
         judged,
-        diverged=[name for name, group in named if _diverged(group)],
+        diverged=[name for name, group in named if group.diverged],
         apart_seeds=[name for (name, _), group in zip(fit, ranked, strict=True) if group is None],
         some_seeds=any(of and of is not whole for (_, whole), of in zip(fit, ranked, strict=True)),
     )
@@ -167,11 +167,6 @@ def standings_of_groups(found: Sequence[Group]) -> list[Standing]:
     return sorted(each, key=lambda one: one.mean, reverse=metric.higher_is_better)
 
 
-def _diverged(group: Group) -> bool:
-    """Return whether a run of a setting has diverged: the mean of the others would be of lucky seeds."""
-    return any(run.diverged for run in group.runs)
-
-
 def rivals(found: Sequence[Standing]) -> list[Rival]:
     """Return what each setting but the first is behind it.
 
@@ -184,15 +179,9 @@ def rivals(found: Sequence[Standing]) -> list[Rival]:
     told = []
     for nth, one in enumerate(found[1:], 1):
         test, p = corrected.get((0, nth)) or (None, None)
-        told.append(Rival(one, abs(one.mean - found[0].mean), test, p, _by_rows(found[0], one)))
+        rows = one.judged.reach(found[0].mean, one.mean) if one.judged else None
+        told.append(Rival(one, abs(one.mean - found[0].mean), test, p, rows))
     return told
-
-
-def _by_rows(one: Standing, other: Standing) -> tuple[float, float] | None:
-    """Return where the difference of two settings lies with 95% by the rows that judge, if that is known."""
-    if one.judged is None or one.judged.apart or not chance.counts(one.metric) or not one.judged.examples:
-        return None
-    return chance.apart(one.mean, other.mean, one.judged.examples)
 
 
 def crowned(found: Sequence[Standing]) -> bool:
@@ -214,14 +203,7 @@ def verdict(found: Sequence[Standing]) -> list[str]:
     if not found:
         return []
     judged = found[0].judged
-    without = [str(run.run) for run in judged.without] if judged else []
-    left_out = [f"These runs lack this figure and are not ranked: {listed(without)}."] if without else []
-    if judged and judged.diverged:
-        many = "these settings have" if len(judged.diverged) > 1 else "this setting has"
-        left_out.append(f"Not ranked, since {many} a run that diverged: {listed(judged.diverged)}.")
-    if judged and judged.apart_seeds:
-        why = "which have shards of their own, in common with the others"
-        left_out.append(f"Not ranked, since fewer than two seeds, {why}: {listed(judged.apart_seeds)}.")
+    left_out = judged.left_out() if judged else []
     if len(found) < 2:
         only = f"Only {found[0].name} is ranked: {found[0].metric.label} {found[0].written()}."
         return [only, *left_out] if judged and (judged.diverged or judged.apart_seeds) else left_out
@@ -230,7 +212,8 @@ def verdict(found: Sequence[Standing]) -> list[str]:
         few = ": each seed has shards of its own, and fewer than two seeds are common to all" * repeats
         return [f"The runs are scored on different rows{few}, so they are not ranked.", *left_out]
     others = rivals(found)
-    said = [_head(found[0], others), _next(found, others), *_rest(found[0], others), *_tested(found[0])]
+    said = [_head(found[0], others), _next(found, others), *_rest(found[0], others), *_by_other_rows(others)]
+    said += _tested(found[0])
     said += ["Each seed has shards of its own, the same for all settings."] if repeats else []
     if judged and judged.some_seeds:
         seeds = " and ".join(map(str, found[0].seeds)) if len(found[0].seeds) < MOST_NAMED else "those"
@@ -271,18 +254,33 @@ def _next(found: Sequence[Standing], others: Sequence[Rival]) -> str:
     return f"{said}: 95% interval {reach}, {equal}{units.probability(second.p)} by {name}{by}."
 
 
+def _by_other_rows(others: Sequence[Rival]) -> list[str]:
+    """Say which differences that are more than seeds make might not hold on other rows."""
+    may = [one for one in others if one.may_turn]
+    if not may:
+        return []
+    (first, *rest), reach = [one.standing.name for one in may], may[0].cells()[-1]
+    also = f", as that of {listed(rest)} does" if rest else ""
+    return [
+        "The interval over seeds tells whether other seeds may change this, and leaves out 0. The interval "
+        f"by rows tells whether other rows may: that of {first}, {reach}, includes 0{also}. So the order may "
+        "be another one on other rows."
+    ]
+
+
 def _head(first: Standing, others: Sequence[Rival]) -> str:
     """Say whether the first is best, or only has the best mean."""
     seeds = len(first.ends)
     of = f"{'the same for all' if first.deviation == 0 else 'the mean of'} {seeds} seeds"
     of = of if seeds > 1 else "with one seed"
     figure = f"{first.metric.label} {first.written()}, {of}"
+    on = " on these rows" * any(one.may_turn for one in others)
     if all(one.seen for one in others):
-        return f"{_first(first.name)} is best: {figure}."
+        return f"{_first(first.name)} is best{on}: {figure}."
     several = [one.seen for one in others if one.test]
     if several and all(several):
         many = f"the {len(several) + 1:,} settings with several seeds"
-        return f"{_first(first.name)} is the best of {many}: {figure}."
+        return f"{_first(first.name)} is the best of {many}{on}: {figure}."
     if any(several):
         return f"No single setting is best. {_first(first.name)} has the best mean: {figure}."
     many = f"the {len(others) + 1:,} settings" if len(others) > 1 else "the two settings"

@@ -23,7 +23,7 @@ from mpifl.report.pages.grid import Tried, grid, ordered
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.pictures.curves import COLOURS, Curve, _look, group_looks
 from mpifl.report.pictures.picture import draw
-from mpifl.report.runs import chance
+from mpifl.report.runs import chance, units
 from mpifl.report.runs.compared_columns import NARROW, columns_of, fitting
 from mpifl.report.runs.compared_files import Drawing, Output, escaped
 from mpifl.report.runs.compared_runs import compare_runs
@@ -196,6 +196,23 @@ def test_settings_are_told_apart_only_by_more_than_seeds_make(tmp_path, capsys, 
     printed = " ".join(capsys.readouterr().out.split())
     assert all(" ".join(one.split()) in printed for one in found)
     assert ("behind the first" in printed) == ("A t-test over the seeds compares" in " ".join(reader.text))
+
+
+def test_a_difference_that_other_rows_may_turn_is_best_on_these_rows_alone(tmp_path):
+    """On 20 rows one wrong answer is 5 points, so gaps of 1 and 2 points are none beyond chance."""
+    ends = [0.90, 0.95, 1.0], [0.89, 0.941, 0.99], [0.88, 0.931, 0.98]
+    runs = settings_of(tmp_path, *ends, shards=str(tmp_path / "shards"))
+    said = verdict(standings_of([read_run(run) for run in runs]))
+    assert said[0].startswith("lr 0.1 is best: accuracy 95.00"), "how many rows judge is not known"
+    spec = write_folder(tmp_path / "shards", [4], test=20)
+    for run in runs:
+        write_environment(run, data=describe(spec))
+    found = standings_of([read_run(run) for run in runs])
+    said, (first, second) = verdict(found), (one.rows for one in rivals(found))
+    assert said[0].startswith("lr 0.1 is best on these rows: accuracy 95.00")
+    assert first[0] < 0 < first[1] < second[1], "each gap has an interval of its own"
+    reach = units.between(*first, ACCURACY)
+    assert f"that of lr 0.2, {reach}, includes 0, as that of lr 0.3" in said[2]
 
 
 def judged_run(folder, valid, test=None, silos=None, seed=1, data="one", own=False, **more):

@@ -178,10 +178,10 @@ def test_a_private_run_without_a_score_says_what_it_spent_why_and_what_would_giv
     words = " ".join(Reader(write_report(read_run(tmp_path).run).read_text()).titles())
     assert "epsilon 1.5 rounds 2 time of rounds" in words
     assert "for scoring" not in words, "nothing was scored"
-    assert (
-        f"trains a model on its other rows alone. 'mpifl evaluate {tmp_path} --data s' scores this model"
-        in words
+    said = (
+        f"on the rows outside its test split. 'mpifl evaluate {tmp_path} --data s' scores this run's model on"
     )
+    assert said in words
 
 
 def test_silos_left_out_and_ranks_lost_are_told_in_the_order_of_rounds(tmp_path):
@@ -418,6 +418,23 @@ def test_a_fall_within_chance_has_its_interval(tmp_path):
     assert f"{said}rounds. " in words
 
 
+def test_what_speaks_against_chance_is_told_of_a_fall_on_few_rows(tmp_path):
+    """All silos fall by 12 points on 2000 rows, and the test loss rises a hundredfold."""
+    fell = [n == 20 for n in range(1, 41)]
+    records = [
+        record(n, test_accuracy=0.8 - 0.1 * one, test_loss=0.5 + 50 * one)
+        | {"silo_accuracy_pooled": 0.8 - 0.12 * one}
+        for n, one in enumerate(fell, 1)
+    ]
+    run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
+    spec = write_folder(tmp_path / "shards", [4, 4], test=20, silos_test=1000)
+    write_environment(run, data=describe(spec))
+    words = " ".join(Reader(write_report(run).read_text()).titles())
+    why = "the test loss rose from 0.5 to 50.5; accuracy falls by 12.00 points on the 2,000 rows of all silos"
+    assert f"from 80.00% to 70.00% {why}, more than chance makes" in words
+    assert "may be chance" not in words
+
+
 def test_a_slow_slide_from_the_best_round_to_the_last_is_told_with_what_chance_makes_of_it(tmp_path):
     records = [record(n, test_accuracy=0.8 - 0.004 * (n - 1)) for n in range(1, 41)]
     run = make_run(tmp_path / "run", records, shards=tmp_path / "shards")
@@ -433,7 +450,9 @@ def test_a_target_that_was_lost_again_or_missed_by_few_rows_is_told_so(tmp_path)
         ("lost", (0.5, 0.9, 0.7), "reached in round 2, and missed since round 3: 4 right", "; missed since"),
         ("near", (0.5, 0.75, 0.7), "not reached yet: 2 right answers of 40 are lacking, which is", "not"),
         ("far", (0.5, 0.5, 0.5), "not reached yet.", "not reached"),
-        ("again", (0.9, 0.7, 0.9), "reached in round 1, and missed again in 1 later round (2).", "1"),
+        ("again", (0.9, 0.7, 0.9), "reached in round 1, and missed again in 1 later round (2); on 40", "1"),
+        ("doubt", (0.5, 0.9, 0.9), "reached in round 2; on 40 rows this may be chance.", "2"),
+        ("sure", (0.5, 1.0, 0.9), "reached in round 2.", "2"),
     ):
         records = [record(n, test_accuracy=one) for n, one in enumerate(values, 1)]
         run = make_run(tmp_path / name, records, tmp_path / "shards", evaluate={"target_accuracy": 0.8})

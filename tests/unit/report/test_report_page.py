@@ -99,6 +99,7 @@ def test_the_figures_stand_on_the_page(tmp_path):
     words = " ".join(reader.titles())
     assert "4 of 4 rounds · no model is saved yet" in words
     assert "accuracy The share of right answers." in words
+    assert "no 95% interval, since the number of scored rows is not known here;" in words
     assert "ditto" not in words, "no word is told that the page has not"
     assert "87.50%" in words
     assert "rounds to 75% 2 2 s for these rounds, 3 kB" in words
@@ -382,12 +383,17 @@ def test_a_silo_that_the_last_round_has_not_scored_keeps_its_row(tmp_path):
 def test_a_run_that_diverged_has_a_page_whatever_it_has_recorded(tmp_path):
     run = make_run(tmp_path, [record(1)])
     note_lost(run, "the model is not finite after round 2, and is not written; there is no checkpoint")
-    assert "diverged" in read(run)[1].titles()
+    words = " ".join(read(run)[1].titles())
+    assert "diverged" in words
+    assert "no model is saved" in words
+    assert "no model is saved yet" not in words
     (run / "metrics.jsonl").write_bytes(b"")
     text, reader = read(run)
     check_whole(text)
     assert {"toy", "diverged"} <= {*reader.titles()}
     assert "Warning: the model is not finite after round 2" in text
+    assert "No round has a usable model." in text
+    assert "No round was finished" not in text
 
 
 def test_a_fall_of_one_round_in_thousands_is_on_the_map_and_on_the_small_curve(tmp_path):
@@ -800,12 +806,15 @@ def test_a_gain_is_a_number_and_it_is_said_which_exceed_chance(tmp_path):
     run, alone = held_against(tmp_path, [0.9, 0.7, 0.55], [0.7, 0.9, 0.5])
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
     assert "Beyond chance, 1 does better, 1 does worse, and 1 shows no difference." in words
-    for other, one in ((0.7, 0.9), (0.9, 0.7), (0.5, 0.55)):
+    outcomes = "helped", "harmed", "may be chance"
+    for other, one, came in zip((0.7, 0.9, 0.5), (0.9, 0.7, 0.55), outcomes, strict=True):
         reach = units.between(*chance.apart(one, other, 100), ACCURACY).removesuffix(" points")
-        assert f"{other:.2%} {'+' if one > other else '−'}{100 * abs(one - other):.2f} {reach}" in words
+        assert (
+            f"{other:.2%} {'+' if one > other else '−'}{100 * abs(one - other):.2f} {reach} {came}" in words
+        )
     assert "chance is that of pairs (Tango's interval)" in words
     assert "Rows count as independent." in words
-    assert "alone gain, points gain, 95% interval, points" in words
+    assert "alone gain, points gain, 95% interval, points outcome" in words
     reach = units.between(*chance.apart(0.7, 0.9, 100), ACCURACY)
     lost = f"−20.00 points, 95% interval {reach} (4 training examples, 100 held out)"
     assert f"Silo 1 loses most beyond chance: {lost}. Why is not known." in words

@@ -1,10 +1,15 @@
 """What the report says of the weights of silos."""
 
+from pathlib import Path
+
 import pytest
 
 from mpifl.common import Names
-from mpifl.report.judging.rule_weights import edges_of_silos, weights_of_silos
+from mpifl.common.pages import Said
+from mpifl.report.judging.rule_weights import WHY_LITTLE, edges_of_silos, weights_of_silos
 from mpifl.report.judging.suspicion import ROUNDS
+from mpifl.report.pages.trust_section import trust
+from mpifl.report.runs.run_summary import Summary
 
 
 def rows_of(rule, *rounds):
@@ -18,6 +23,10 @@ LITTLE = {"0": 0.45, "1": 0.45, "2": 0.1}
 @pytest.mark.parametrize(("rounds", "word"), [(ROUNDS, "suspected"), (ROUNDS - 1, "")])
 def test_a_silo_of_little_weight_in_five_rounds_is_suspected(rounds, word):
     assert rows_of("rfa", *[LITTLE] * rounds)[0] == ["west", str(rounds), "0.30", "0", word]
+    records = [{"round": n, "weights": LITTLE} for n in range(1, rounds + 1)]
+    summary = Summary(Path("run"), records, job={"aggregation": {"rule": "rfa"}})
+    words = [block.text for block in trust(summary, Names([])).blocks if isinstance(block, Said)]
+    assert (WHY_LITTLE in words) == bool(word), "why stands there"
 
 
 def test_one_round_of_usual_weight_takes_the_suspicion_away():

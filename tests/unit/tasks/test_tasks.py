@@ -61,6 +61,12 @@ def test_a_metric_knows_its_keys_its_direction_and_how_it_is_written():
     assert [metric.worst([0.5, 0.25]) for metric in (ACCURACY, error)] == [0.25, 0.5]
     assert [metric.reaches(0.5, 0.25) for metric in (ACCURACY, error)] == [True, False]
     assert [metric.reaches(0.5, 0.5) for metric in (ACCURACY, error)] == [True, True]
+    short = 0.95 - 0.6 / 12  # which float64 rounds below 0.9
+    assert short < 0.9
+    assert [metric.reaches(short, 0.9) for metric in (ACCURACY, error)] == [True, True]
+    assert ACCURACY.write(short, 0.9) == "90.00%"
+    assert not ACCURACY.reaches(0.9 - 1e-9, 0.9), "one row of a thousand million is no rounding"
+    assert error.reaches(0.1 + 0.2, 0.3)
     assert [metric.write(0.12345) for metric in (ACCURACY, error)] == ["12.35%", "0.1235"]
     assert [metric.write_briefly(0.12345) for metric in (ACCURACY, error)] == ["12.35%", "0.1235"]
     assert error.write(2e9) == "2e+09"
