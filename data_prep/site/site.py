@@ -122,8 +122,10 @@ def _own_facts(
     source: str, data: Dataset, agreed: FederationSpec, shares: Shares, seed: int
 ) -> dict[str, Any]:
     """Say where a site's data comes from, and what was done to it: no file's name or digest, and none of its
-    own statistics. So its encoding stands there only if it is the agreed one."""
+    own statistics. So its encoding stands there only if it is the agreed one, or says options alone."""
     encoding, own = encoding_of(agreed.source), encoding_of({"encoding": data.encoding})
+    if encoding is None and own is not None and own["kind"] in ("images", "volumes"):
+        encoding = own
     alike = encoding is not None and own is not None and unlike(own, encoding) is None
     origin = {"name": source, **data.told, **({"encoding": encoding} if alike else {})}
     scheme = {"name": "import", **shares.told(data)}

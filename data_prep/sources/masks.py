@@ -75,7 +75,7 @@ def read_masked(
         f"{folder.name}/**": digest_of(folder, images),
         f"masks={masks.name}/**": digest_of(masks, drawn),
     }
-    more |= {"targets": aim.targets, **manner.told(images, form)}
+    more |= {"targets": aim.targets, **manner.told(images, form, **pixels.drawn)}
     sizes = _resized(drawn, form) if manner.size is not None else ""
     more |= noted_as(masks=pixels.told(len(drawn)), sizes=sizes, groups=owners.doubt(images), colours=mixed)
     more |= called(folder, own, *tested) | owners.of(own, tested[0] if tested else (), more.get("silo"))
