@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from mpifl.cli.baseline.planned_runs import BaselinePlan, remarks_on
+from mpifl.cli.baseline.planned_runs import BaselinePlan, ended_by_patience, remarks_on
 from mpifl.cli.sweep import GridRun
 from mpifl.common import rng
 from mpifl.data.shards import groups_of, open_shard
@@ -92,6 +92,7 @@ class Baseline:
         mean: Whether the figures of all rows are means of the silos', and not of all rows together.
         seed: The one seed of the trainings; None where another one trains the same models.
         rounds: How many rounds were trained: by a silo's name alone, of `whole` federated, of `pooled`.
+        cut_short: Which silos' trainings alone ended early by patience, in words; "" if none did.
     """
 
     metric: MetricInfo
@@ -103,6 +104,7 @@ class Baseline:
     mean: bool = False
     seed: int | None = None
     rounds: Mapping[str, str] = field(default_factory=dict)
+    cut_short: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,8 @@ def compare_models(plan: BaselinePlan) -> Baseline:
     told = plan.federated.metric, test, silos, whole, left_out, remarks_on(plan)
     tasks = {whole.name: plan.federated} | ({"pooled": pooled} if pooled else {})
     tasks |= {plan.names[silo]: task for silo, task in plan.alone.items()}
-    return Baseline(*told, mean=mean, seed=seed, rounds={name: _rounds(of) for name, of in tasks.items()})
+    rounds = {name: _rounds(of) for name, of in tasks.items()}
+    return Baseline(*told, mean=mean, seed=seed, rounds=rounds, cut_short=ended_by_patience(plan))
 
 
 def _rounds(task: GridRun) -> str:

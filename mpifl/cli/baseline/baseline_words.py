@@ -169,6 +169,11 @@ def verdict(found: Baseline) -> str:
     return f"{said}; {', '.join(parts)}."
 
 
+def cautions(found: Baseline) -> list[str]:
+    """Return what stands beside the verdict, as it may be the cause of it."""
+    return [found.cut_short] if found.cut_short else []
+
+
 def _silos(found: Baseline) -> str:
     """Return how many silos have a difference."""
     many = sum(one.difference is not None for one in found.silos)
@@ -206,7 +211,7 @@ def record(found: Baseline) -> dict[str, Any]:
         "silos": {one.name: _of(one, found) for one in found.silos},
         "all": _of(found.whole, found),
         "left_out": found.left_out,
-        "remarks": remarks(found),
+        "remarks": [*remarks(found), *cautions(found)],
         "rounds": dict(found.rounds),
     }
 
@@ -222,7 +227,13 @@ def as_csv(found: Baseline) -> str:
 def as_latex(found: Baseline) -> str:
     """Return the table as LaTeX prints it."""
     rows = [[one.name, *cells(one, found)] for one in (*found.silos, found.whole)]
-    said = [verdict(found), f"{found.metric.name}; {found.test}.", *remarks(found), of_chance(found)]
+    said = [
+        verdict(found),
+        *cautions(found),
+        f"{found.metric.name}; {found.test}.",
+        *remarks(found),
+        of_chance(found),
+    ]
     return units.as_latex(["silo", *heads(found)], rows, said)
 
 
