@@ -118,6 +118,16 @@ def _aim(classes: int | None, given: dict[str, Any]) -> Targets:
     return made
 
 
+def agreeing_on(found: Any, agreed: Any) -> str:
+    """Say what would do where a site's targets are not the agreed ones; masks need a spec that has them."""
+    if agreed is None and isinstance(found, Targets) and found.shape:
+        shape = ",".join(map(str, found.shape))
+        return (
+            f"of masks the sites agree by: data-prep spec --target-dtype {found.dtype} --target-shape {shape}"
+        )
+    return "convert them, or see --option targets, target_names, ignore"
+
+
 def _described(features: dict[str, Any]) -> Features:
     try:
         return Features.model_validate(features)

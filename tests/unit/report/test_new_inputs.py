@@ -8,6 +8,9 @@ import pytest
 from unit.report.test_patients import asked, command
 
 import mpifl
+from data_prep.schemes import Shares
+from data_prep.site.site import Site, import_site
+from mpifl.common import InputError
 from mpifl.data.shards import read_federation
 from mpifl.report.judging.mask_files import palette
 
@@ -187,6 +190,11 @@ def imported(folder, encoding):
     form = "--shape", "1,8,8", "--dtype", "uint8", "--scale", "1/255", "--classes", 2
     aim = "--target-dtype", "uint8", "--target-shape", "8,8"
     command("spec", folder / "agreed.json", *form, *aim)
+    command("spec", folder / "numbers.json", *form)
+    masks = [f"masks={folder / 'masks/south'}", "values=0,255", "size=8x8"]
+    to = folder / "in/south", folder / "numbers.json", folder / "no", Site(0), 0
+    with pytest.raises(InputError, match=f"the sites agree by: data-prep spec {' '.join(aim)}"):
+        import_site("images", *to, shares=Shares(0.0, 0.0, 0.0), source_options=masks)
 
     def bring(silo, name, out, *more):
         site = "--data", folder / "in" / name, "--masks", folder / "masks" / name, "--silo", silo
