@@ -51,7 +51,7 @@ class Scored:
         p: The p of that, corrected by Holm for the number of silos.
         events: How many rows have the rarer of two answers; None where there are no such two.
         undefined: The draws of the bootstrap in which a model has no figure.
-        few: Whether no difference could be seen in so few rows, or groups of rows.
+        few: "4 groups" or "4 rows" where no difference could be seen in so few; else "".
         alike: Whether all rows have one class.
         guessing: The share of right answers of always the most frequent class, where rows have one.
         over_pooled: Federated held against pooled in the same way, which stands there as `alone`.
@@ -67,7 +67,7 @@ class Scored:
     p: float | None = None
     events: int | None = None
     undefined: int = 0
-    few: bool = False
+    few: str = ""
     alike: bool = False
     guessing: float | None = None
     over_pooled: Scored | None = None
@@ -135,6 +135,11 @@ class _Judged:
     def many(self) -> int:
         """At most so many rows, or groups of rows, count."""
         return min(self.counted, int(self.units.max()) + 1)
+
+    @property
+    def kind(self) -> str:
+        """What is drawn or exchanged together: rows, or groups of them."""
+        return "groups" if int(self.units.max()) + 1 < self.rows else "rows"
 
     @property
     def values(self) -> list[float]:
@@ -261,7 +266,7 @@ def _silos(judged: Sequence[_Judged], found: Sequence[Difference | None]) -> lis
             events=_rarer([of]),
             guessing=_guessing([of]),
             alike=of.alike,
-            few=one is not None and not can_tell(of.many, len(tests)),
+            few="" if one is None or can_tell(of.many, len(tests)) else f"{of.many:,} {of.kind}",
         )
         for of, one in zip(judged, found, strict=True)
     ]
@@ -284,7 +289,8 @@ def _whole(judged: Sequence[_Judged], found: Difference | None, *, mean: bool = 
         means = np.average([one.values for one in judged], axis=0, weights=weights).tolist()
     name, rows = "mean of silos by rows" if mean else "all rows", sum(one.rows for one in judged)
     made = _scored(name, (rows, sum(weights)), means, found, None if found is None else found.p)
-    few = found is not None and not can_tell(sum(one.many for one in judged), 1)
+    many, kinds = sum(one.many for one in judged), {one.kind for one in judged}
+    few = "" if found is None or can_tell(many, 1) else f"{many:,} {min(kinds)}"
     return replace(made, events=_rarer(judged), guessing=_guessing(judged), few=few)
 
 
