@@ -76,12 +76,12 @@ def import_own(
 
 
 def _warn_of_other_numbers(data: Path | None, spec: Path, made: FederationSpec) -> None:
-    """Say that a table became other numbers than the sites have agreed on."""
+    """Say that a table or images became other numbers than the sites have agreed on."""
     agreed = encoding_of(read_spec(spec / "federation.json" if spec.is_dir() else spec).source)
-    of_table = made.source["name"] in ("csv", "parquet")
-    if of_table and agreed is not None and encoding_of(made.source) is None:
+    told = encoding_of(made.source) or made.source["name"] not in ("csv", "parquet", "images", "nifti")
+    if not told and agreed is not None:
         what = "became other numbers than by the spec that the sites agreed on"
-        typer.echo(f"warning: {data}: {what}; use its levels, means and deviations", err=True)
+        typer.echo(f"warning: {data}: {what}; use its levels, means, deviations, ground, colours", err=True)
 
 
 def _tell(made: FederationSpec, out: Path, stem: str) -> None:

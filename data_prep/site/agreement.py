@@ -17,7 +17,7 @@ from data_prep.tables import Encoder, TableSpec, is_needed, read_spec as read_ta
 from data_prep.write import unwritable
 from mpifl.common import InputError, write_atomic
 from mpifl.data import Features, Targets, check_kind
-from mpifl.data.shards import FederationSpec, ShardEntry, encoding_of, read_spec, version_of
+from mpifl.data.shards import FederationSpec, ShardEntry, encoding_of, read_spec, shared_encoding, version_of
 
 DESCRIBED = ("features", "classes", "targets", "class_names", "feature_names")
 """What the sites of a federation must have in common."""
@@ -118,6 +118,16 @@ def _aim(classes: int | None, given: dict[str, Any]) -> Targets:
     return made
 
 
+def agreeing_on(found: Any, agreed: Any) -> str:
+    """Say what would do where a site's targets are not the agreed ones; masks need a spec that has them."""
+    if agreed is None and isinstance(found, Targets) and found.shape:
+        shape = ",".join(map(str, found.shape))
+        return (
+            f"of masks the sites agree by: data-prep spec --target-dtype {found.dtype} --target-shape {shape}"
+        )
+    return "convert them, or see --option targets, target_names, ignore"
+
+
 def _described(features: dict[str, Any]) -> Features:
     try:
         return Features.model_validate(features)
@@ -172,8 +182,7 @@ def assemble(folder: Path) -> FederationSpec:
     seed = seeds.pop() if len(seeds) == 1 else 0  # what each site drew by is in its own entry
     update: dict[str, Any] = {"silos": entries, "test": test, "seed": seed, "scheme": common}
     source = {**first.source, **changes_together([specs[path] for path in paths])}
-    if any(specs[path].source.get("encoding") != first.source.get("encoding") for path in paths):
-        source["encoding"] = None
+    source["encoding"] = shared_encoding([encoding_of(specs[path].source) for path in paths])
     update["source"] = {key: value for key, value in source.items() if value is not None}
     whole = first.model_copy(update=update)
     return describe(folder / "federation.json", whole)
@@ -199,8 +208,7 @@ def _joined(folder: Path, known: FederationSpec, new: Mapping[Path, FederationSp
     _check_numbers(folder, entries)
     notes = {**(known.source.get("notes") or {}), **(changes_together([*new.values()])["notes"] or {})}
     source = {**known.source, **changes_together([known, *new.values()]), "notes": notes or None}
-    if any(spec.source.get("encoding") != known.source.get("encoding") for spec in new.values()):
-        source["encoding"] = None
+    source["encoding"] = shared_encoding([encoding_of(spec.source) for spec in (known, *new.values())])
     source = {key: value for key, value in source.items() if value is not None}
     scheme = {**known.scheme, "name": "import"}  # a site numbers its rows and groups by itself
     update = {"silos": entries, "source": source, "scheme": scheme}

@@ -25,7 +25,7 @@ from data_prep.cut import (
 )
 from data_prep.dataset import Dataset, padded_to
 from data_prep.schemes import Shares, check_groups
-from data_prep.site.agreement import as_agreed, describe, said_of
+from data_prep.site.agreement import agreeing_on, as_agreed, describe, said_of
 from data_prep.sources import find_source
 from data_prep.write import Ledger, NewShard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError, suggested
@@ -122,8 +122,10 @@ def _own_facts(
     source: str, data: Dataset, agreed: FederationSpec, shares: Shares, seed: int
 ) -> dict[str, Any]:
     """Say where a site's data comes from, and what was done to it: no file's name or digest, and none of its
-    own statistics. So its encoding stands there only if it is the agreed one."""
+    own statistics. So its encoding stands there only if it is the agreed one, or says options alone."""
     encoding, own = encoding_of(agreed.source), encoding_of({"encoding": data.encoding})
+    if encoding is None and own is not None and own["kind"] in ("images", "volumes"):
+        encoding = own
     alike = encoding is not None and own is not None and unlike(own, encoding) is None
     origin = {"name": source, **data.told, **({"encoding": encoding} if alike else {})}
     scheme = {"name": "import", **shares.told(data)}
@@ -211,7 +213,7 @@ def _aimed(data: Dataset, spec: FederationSpec) -> Dataset:
     alike = aims.keys() == wanted.keys() and all(_alike(*aims[path], *wanted[path]) for path in wanted)
     if not alike:
         said = f"targets are {data.aim}, the federation has {spec.aim}"
-        raise InputError(f"{data.where}: {said}; convert them, or see --option targets, target_names, ignore")
+        raise InputError(f"{data.where}: {said}; {agreeing_on(data.targets, spec.targets)}")
     return replace(data, targets=spec.targets)
 
 

@@ -26,13 +26,17 @@ class Pixels:
             if empty.
         ignore: The number that does not count.
         colours: Whether pixels of palettes are told by their colours, in place of by their numbers.
+
+    Attributes:
+        drawn: By `values`: the number that stands for each class in predicted masks, the last one of several;
+            empty where classes are drawn by their own numbers.
     """
 
     def __init__(self, values: str, ignore: str | None, *, colours: bool = True) -> None:
         self._colours, self._renumbered, self._moved = colours, 0, 0
         self._seen, self.ignore, self._class = dict[int, Path](), ignore, np.arange(256)
         self._palette: tuple[Path, np.ndarray] | None = None
-        self._named, self._background = bool(values), ""
+        self._named, self._background, self.drawn = bool(values), "", dict[str, list[int]]()
         if not values:
             return
         said, classes = f"--option: values={values} given", [one.split("/") for one in values.split(",")]
@@ -44,6 +48,7 @@ class Pixels:
             raise InputError(f"{said}; ignore={ignore} is one of them, or of their classes, use another")
         if (first := min(map(int, classes[0]))) > min(map(int, words)):
             self._background = f"values={values}: pixels of {first} are class 0, the background"
+        self.drawn = {"values": [int(one[-1]) for one in classes]}
         self._class = np.full(256, -1)
         for number, one in enumerate(classes):
             self._class[[int(word) for word in one]] = number

@@ -75,7 +75,7 @@ def read_masked(
         f"{folder.name}/**": digest_of(folder, images),
         f"masks={masks.name}/**": digest_of(masks, drawn),
     }
-    more |= {"targets": aim.targets, **manner.told(images, form)}
+    more |= {"targets": aim.targets, **manner.told(images, form, **pixels.drawn)}
     sizes = _resized(drawn, form) if manner.size is not None else ""
     more |= noted_as(masks=pixels.told(len(drawn)), sizes=sizes, groups=owners.doubt(images), colours=mixed)
     more |= called(folder, own, *tested) | owners.of(own, tested[0] if tested else (), more.get("silo"))
@@ -138,7 +138,8 @@ def _by_stem(
     found: dict[str, Path] = {}
     for path in owners.files(folder, named):
         if path.is_dir():
-            hint = "--group parent keeps together what lies in one folder, --silo parent has folders as silos"
+            hint = "of SITE/images and SITE/masks, data-prep import makes each site's shard; "
+            hint += "--group parent keeps together what lies in a folder, --silo parent has folders as silos"
             raise InputError(f"{path}: is a folder, and there may be only {', '.join(endings)} files; {hint}")
         if path.suffix.lower() not in endings or not path.is_file():
             raise InputError(f"{path}: is not one of {', '.join(endings)}; only such files may be there")

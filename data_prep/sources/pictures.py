@@ -73,10 +73,10 @@ class Manner(NamedTuple):
         """Return images of a form."""
         return ImageRows(paths, form, self.size is not None, parsed_ground(self.ground))
 
-    def told(self, paths: Sequence[Path], form: Form) -> dict[str, Any]:
-        """Return what a data set of images says: their scale, how many lie on a ground, and their form."""
+    def told(self, paths: Sequence[Path], form: Form, **more: Any) -> dict[str, Any]:
+        """Return what a data set of images says: their scale, those on a ground, their form, `more`."""
         facts = {"channels": form.channels, "depth": form.depth, "ground": self.ground, "grey": self.grey}
-        size = {"size": [form.height, form.width], "resize": self.size is not None}
+        size = {"size": [form.height, form.width], "resize": self.size is not None, **more}
         seen = {"scale": scale_of(self.scale) or form.scale, "laid": laid(paths, self.ground)}
         return seen | {"encoding": record_of("images", **facts, **size)}
 

@@ -171,7 +171,7 @@ FAULTS = {
     ),
     "a folder": (
         lambda folder: (folder / "in" / "more").mkdir(),
-        "in/more: is a folder, and there may be only .png",
+        "files; of SITE/images and SITE/masks, data-prep import makes each site's shard; --group parent",
     ),
 }
 

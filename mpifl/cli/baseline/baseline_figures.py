@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from mpifl.cli.baseline.planned_runs import BaselinePlan, remarks_on
+from mpifl.cli.baseline.planned_runs import BaselinePlan, ended_by_patience, remarks_on
 from mpifl.cli.sweep import GridRun
 from mpifl.common import rng
 from mpifl.data.shards import groups_of, open_shard
@@ -51,7 +51,7 @@ class Scored:
         p: The p of that, corrected by Holm for the number of silos.
         events: How many rows have the rarer of two answers; None where there are no such two.
         undefined: The draws of the bootstrap in which a model has no figure.
-        few: Whether no difference could be seen in so few rows, or groups of rows.
+        few: "4 groups" or "4 rows" where no difference could be seen in so few; else "".
         alike: Whether all rows have one class.
         guessing: The share of right answers of always the most frequent class, where rows have one.
         over_pooled: Federated held against pooled in the same way, which stands there as `alone`.
@@ -67,7 +67,7 @@ class Scored:
     p: float | None = None
     events: int | None = None
     undefined: int = 0
-    few: bool = False
+    few: str = ""
     alike: bool = False
     guessing: float | None = None
     over_pooled: Scored | None = None
@@ -92,6 +92,7 @@ class Baseline:
         mean: Whether the figures of all rows are means of the silos', and not of all rows together.
         seed: The one seed of the trainings; None where another one trains the same models.
         rounds: How many rounds were trained: by a silo's name alone, of `whole` federated, of `pooled`.
+        cut_short: Which silos' trainings alone ended early by patience, in words; "" if none did.
     """
 
     metric: MetricInfo
@@ -103,6 +104,7 @@ class Baseline:
     mean: bool = False
     seed: int | None = None
     rounds: Mapping[str, str] = field(default_factory=dict)
+    cut_short: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,11 @@ class _Judged:
     def many(self) -> int:
         """At most so many rows, or groups of rows, count."""
         return min(self.counted, int(self.units.max()) + 1)
+
+    @property
+    def kind(self) -> str:
+        """What is drawn or exchanged together: rows, or groups of them."""
+        return "groups" if int(self.units.max()) + 1 < self.rows else "rows"
 
     @property
     def values(self) -> list[float]:
@@ -189,7 +196,8 @@ def compare_models(plan: BaselinePlan) -> Baseline:
     told = plan.federated.metric, test, silos, whole, left_out, remarks_on(plan)
     tasks = {whole.name: plan.federated} | ({"pooled": pooled} if pooled else {})
     tasks |= {plan.names[silo]: task for silo, task in plan.alone.items()}
-    return Baseline(*told, mean=mean, seed=seed, rounds={name: _rounds(of) for name, of in tasks.items()})
+    rounds = {name: _rounds(of) for name, of in tasks.items()}
+    return Baseline(*told, mean=mean, seed=seed, rounds=rounds, cut_short=ended_by_patience(plan))
 
 
 def _rounds(task: GridRun) -> str:
@@ -258,7 +266,7 @@ def _silos(judged: Sequence[_Judged], found: Sequence[Difference | None]) -> lis
             events=_rarer([of]),
             guessing=_guessing([of]),
             alike=of.alike,
-            few=one is not None and not can_tell(of.many, len(tests)),
+            few="" if one is None or can_tell(of.many, len(tests)) else f"{of.many:,} {of.kind}",
         )
         for of, one in zip(judged, found, strict=True)
     ]
@@ -281,7 +289,8 @@ def _whole(judged: Sequence[_Judged], found: Difference | None, *, mean: bool = 
         means = np.average([one.values for one in judged], axis=0, weights=weights).tolist()
     name, rows = "mean of silos by rows" if mean else "all rows", sum(one.rows for one in judged)
     made = _scored(name, (rows, sum(weights)), means, found, None if found is None else found.p)
-    few = found is not None and not can_tell(sum(one.many for one in judged), 1)
+    many, kinds = sum(one.many for one in judged), {one.kind for one in judged}
+    few = "" if found is None or can_tell(many, 1) else f"{many:,} {min(kinds)}"
     return replace(made, events=_rarer(judged), guessing=_guessing(judged), few=few)
 
 

@@ -12,6 +12,7 @@ from mpifl.cli.baseline.baseline_figures import Baseline, Scored, compare_models
 from mpifl.cli.baseline.baseline_words import (
     as_csv,
     as_latex,
+    cautions,
     cells,
     heads,
     of_all,
@@ -80,7 +81,7 @@ def baseline_command(
     screen.print("The models are compared on the test rows; with few rows this may take a minute.")
     found = compare_models(plan)
     screen.print(table(found))
-    for line in (*remarks(found), of_chance(found), verdict(found)):
+    for line in (*remarks(found), of_chance(found), *cautions(found), verdict(found)):
         screen.print(line, soft_wrap=True)
     _write(found, out / ("baseline" if late is None else "late"), plan, asked)
     return next((code for code in codes if code), 0)
@@ -141,7 +142,7 @@ def page(
         words=" · ".join(
             [*about, f"{len(found.silos):,} silos, {sum(one.rows for one in found.silos):,} test rows"]
         ),
-        verdict=[verdict(found), of_chance(found)],
+        verdict=[verdict(found), *cautions(found), of_chance(found)],
         figures=figures,
         folds=folds if reasons else [],
     )

@@ -16,7 +16,7 @@ from mpifl.report.runs import alike_told, units
 NONE_SEEN = "no difference seen"
 FEWEST_EVENTS = 10
 """Rows of the rarer class below which an interval and a p say little."""
-TOO_FEW, ONE_CLASS = "too few rows", "one class only"
+TOO_FEW, FEW_GROUPS, ONE_CLASS = "too few rows", "too few groups", "one class only"
 MOST_NAMED = 6
 """Silos that the verdict names."""
 
@@ -107,7 +107,7 @@ def judged(one: Scored, metric: MetricInfo) -> str:
     if one.difference is None:
         return ONE_CLASS if one.alike else "undefined"
     if not one.seen:
-        return TOO_FEW if one.few else NONE_SEEN
+        return f"too few {one.few.split()[-1]}" if one.few else NONE_SEEN
     return "better" if (one.difference.by > 0) == metric.higher_is_better else "worse"
 
 
@@ -119,6 +119,7 @@ def outcome(one: Scored, metric: MetricInfo) -> str:
         ends = [abs(end) for end in one.difference.reach]
         each = zip(ends if metric.higher_is_better else ends[::-1], ("worse", "better"), strict=True)
         words = [f"{units.points(of, metric)} {word}" for of, word in each if of][::-1]
+    said += f" ({one.few.split()[0]})" if said in (TOO_FEW, FEW_GROUPS) else ""
     said += f"; up to {' or '.join(words)} is not excluded" if words else ""
     if not one.alike:
         return said
@@ -139,7 +140,10 @@ def verdict(found: Baseline) -> str:
     """Say in one sentence whether federation helped, and for whom."""
     whole, metric = found.whole, found.metric
     told = {"better": "Federation helped", "worse": "Federation did harm", NONE_SEEN: "No difference seen"}
-    told[TOO_FEW] = "These rows are too few to show whether federation helped"
+    told |= {
+        f"too few {what}": f"These {what} are too few to show whether federation helped"
+        for what in ("rows", "groups")
+    }
     said = told.get(judged(whole, metric), "These rows do not show whether federation helped")
     said += "" if found.seed is None else f" with seed {found.seed}"
     if whole.difference is not None:
@@ -160,13 +164,19 @@ def verdict(found: Baseline) -> str:
     for one in found.silos:
         by_kind.setdefault(judged(one, metric), []).append(one.name)
     kinds = {"better": "better for", "worse": "worse for", NONE_SEEN: f"{NONE_SEEN} for"}
-    kinds |= {TOO_FEW: f"{TOO_FEW} at", ONE_CLASS: f"{ONE_CLASS} at", "undefined": "undefined for"}
+    kinds |= {few: f"{few} at" for few in (TOO_FEW, FEW_GROUPS)}
+    kinds |= {ONE_CLASS: f"{ONE_CLASS} at", "undefined": "undefined for"}
     if len(by_kind) == 1 and len(found.silos) > 2:
         (kind,) = by_kind
         which = "any" if kind == NONE_SEEN else "each"
         return f"{said}; {kinds[kind]} {which} of {len(found.silos):,} silos by itself."
     parts = [f"{words} {_listed(by_kind[kind])}" for kind, words in kinds.items() if kind in by_kind]
     return f"{said}; {', '.join(parts)}."
+
+
+def cautions(found: Baseline) -> list[str]:
+    """Return what stands beside the verdict, as it may be the cause of it."""
+    return [found.cut_short] if found.cut_short else []
 
 
 def _silos(found: Baseline) -> str:
@@ -206,7 +216,7 @@ def record(found: Baseline) -> dict[str, Any]:
         "silos": {one.name: _of(one, found) for one in found.silos},
         "all": _of(found.whole, found),
         "left_out": found.left_out,
-        "remarks": remarks(found),
+        "remarks": [*remarks(found), *cautions(found)],
         "rounds": dict(found.rounds),
     }
 
@@ -222,7 +232,13 @@ def as_csv(found: Baseline) -> str:
 def as_latex(found: Baseline) -> str:
     """Return the table as LaTeX prints it."""
     rows = [[one.name, *cells(one, found)] for one in (*found.silos, found.whole)]
-    said = [verdict(found), f"{found.metric.name}; {found.test}.", *remarks(found), of_chance(found)]
+    said = [
+        verdict(found),
+        *cautions(found),
+        f"{found.metric.name}; {found.test}.",
+        *remarks(found),
+        of_chance(found),
+    ]
     return units.as_latex(["silo", *heads(found)], rows, said)
 
 

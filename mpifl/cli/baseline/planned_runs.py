@@ -17,7 +17,9 @@ from mpifl.common import InputError, Names, ShardError, cannot_be_written, write
 from mpifl.data.shards import FederationSpec, ShardEntry, open_shard, read_any
 from mpifl.learning import models
 from mpifl.report.judging import check_classes, check_fit, learned_from, shards_at, why_none
+from mpifl.report.observers import at_end
 from mpifl.report.runs import rows_left_out
+from mpifl.run.folder import read_metrics
 from mpifl.run.job import Job, check_job, read_job
 
 OF_SEVERAL = ("cohort", "aggregation", "attack", "compression")
@@ -244,6 +246,25 @@ def lent_shards(plan: BaselinePlan, task: GridRun) -> Iterator[None]:
     yield
     if task.state == "done":
         remove_rows(shards)
+
+
+def ended_by_patience(plan: BaselinePlan) -> str:
+    """Name the silos whose training alone ended before the last round by patience; "" if none did."""
+    job, ended = plan.job, list[str]()
+    split = job.evaluate.split or ("test" if plan.spec.test is None else None)
+    for silo, task in plan.alone.items():
+        last = next(iter(read_metrics(task.run)[-1:]), None) if task.state == "done" else None
+        if last is None or (done := int(last["round"])) >= job.rounds:
+            continue
+        if at_end(done, last, job.rounds, None, plan.federated.metric, job.evaluate.patience):
+            rows = plan.spec.silos[silo].examples.get(split or "")
+            by = f", by {rows:,} {split} rows" if rows else ""
+            ended.append(f"{plan.names[silo]} (round {done:,} of {job.rounds:,}{by})")
+    if not ended:
+        return ""
+    said = f"Warning: patience ended the training alone of {len(ended)} of {len(plan.alone)} silos early"
+    flatters = "which may flatter the federated model; try a larger evaluate.patience, with another --out"
+    return f"{said}: {', '.join(ended)}, {flatters}."
 
 
 def remarks_on(plan: BaselinePlan) -> list[str]:

@@ -138,9 +138,8 @@ def _record(run: Path, data: Path, spec: FederationSpec, kinds: Collection[str])
     """Return how the training's examples became numbers."""
     record = encoding_of(spec.source)
     if record is None:
-        what = (
-            "does not say how its examples became numbers (shards of an older version, or of another source)"
-        )
+        causes = "of an older version, of another source, or of sites that read their data in different ways"
+        what = f"does not say how its examples became numbers: its shards are {causes}"
         to_do = f"make arrays x of {data} as those were made, and say: mpifl predict {run} FILE.npz"
         raise InputError(f"{run}: {what}; {to_do}; or cut them by data-prep, and name shards by --data")
     if record["kind"] not in kinds:

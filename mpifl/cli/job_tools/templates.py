@@ -101,7 +101,7 @@ TEMPLATES: dict[str, Template] = {
             "local": {**_ADAM, "batch_size": 8},
         },
         label=MASKS,
-        words=(*RESIZED, "--test", "0.2"),
+        words=(*RESIZED, "--test", "0.2", "--keep", "id"),
     ),
     "text": Template(
         "texts, .txt or .jsonl, or a folder with a file for each site: the next character",

@@ -11,6 +11,7 @@ from .column_shards import (
 from .encodings import (
     encoding_of as encoding_of,
     record_of as record_of,
+    shared_encoding as shared_encoding,
     unlike as unlike,
 )
 from .federation_spec import (

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MOST_SHOWN = 60
 """Characters of a value in a line."""
+NOT_OF_NUMBERS = ("digest", "size", "resize", "values")
+"""Keys of a record that do not say which numbers an example becomes."""
 
 
 def record_of(kind: str, **facts: Any) -> dict[str, Any]:
@@ -17,8 +19,9 @@ def record_of(kind: str, **facts: Any) -> dict[str, Any]:
 
     Args:
         kind: `table`, `images`, `volumes`, `tokens` or `characters`.
-        **facts: Of a table `spec`, its spec with all stated that was learned; of images what they are
-            brought to; of tokens the tokenizer's sha256, or `bytes`, and what ends a text.
+        **facts: Of a table `spec`, its spec with all stated that was learned. Of images what they are
+            brought to, and the `values` that stand for classes in masks. Of tokens the tokenizer's sha256, or
+            `bytes`, and what ends a text.
     """
     record = {"kind": kind, **facts}
     told = json.dumps(_numbers_by(record), sort_keys=True)
@@ -52,10 +55,27 @@ def unlike(given: Mapping[str, Any] | None, learned: Mapping[str, Any] | None) -
     return "it says other numbers"
 
 
+def shared_encoding(records: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    """Return the one encoding of the examples of several sites; None where one is unknown, or they differ.
+
+    Images of one form are alike, also where one site alone resized its own, or drew masks in other values.
+    """
+    first = dict(records[0] or {})
+    if first.get("kind") != "images":
+        return first if first and all(one == first for one in records) else None
+    if any(one is None or unlike(one, first) for one in records):
+        return None
+    known = [one for one in records if one is not None]
+    if any(one.get("values") != first.get("values") for one in known):
+        first.pop("values", None)
+    return first | {"resize": any(one.get("resize") for one in known)}
+
+
 def _numbers_by(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a record decides which numbers an example becomes; where gaps are is not of it."""
+    """Return what of a record decides which numbers an example becomes; where gaps are is not of it, nor are
+    the values of masks."""
     if record.get("kind") != "table":
-        return {key: value for key, value in record.items() if key not in ("digest", "size", "resize")}
+        return {key: value for key, value in record.items() if key not in NOT_OF_NUMBERS}
     features = record["spec"].get("features")
     return {name: _column(one) for name, one in features.items()} if isinstance(features, dict) else {}
 

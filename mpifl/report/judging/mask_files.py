@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mpifl.common import InputError
 from mpifl.common.machine import floors
+from mpifl.data.shards import encoding_of
 from mpifl.report.judging.prediction_tables import Columns
 
 OVER = 0.45
@@ -74,11 +75,13 @@ class MaskFiles:
 
     def take_values(self, source: Mapping[str, Any]) -> None:
         """Write classes by the pixel values that the option `values` of a shard folder's `source` gave them,
-        the last one of several."""
+        the last one of several. Folders of older versions have them among the options alone."""
         options = source.get("options")
         given = [str(one) for one in options] if isinstance(options, list) else []
         said = [one.removeprefix("values=") for one in given if one.startswith("values=")]
         words = [one.split("/")[-1].strip() for one in "".join(said[-1:]).split(",")]
+        known = (encoding_of(source) or {}).get("values")
+        words = [str(one) for one in known] if isinstance(known, list) else words
         if all(word.isdecimal() and int(word) < 256 for word in words) and len({*words}) == len(words):
             values = [int(word) for word in words]
             rest = [number for number in range(256) if number not in values]

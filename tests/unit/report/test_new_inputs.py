@@ -8,6 +8,10 @@ import pytest
 from unit.report.test_patients import asked, command
 
 import mpifl
+from data_prep.schemes import Shares
+from data_prep.site.site import Site, import_site
+from mpifl.common import InputError
+from mpifl.data.shards import read_federation
 from mpifl.report.judging.mask_files import palette
 
 Image = pytest.importorskip("PIL.Image")
@@ -138,6 +142,9 @@ def test_masks_of_resized_images_have_the_images_sizes_and_no_name_is_repeated(t
     cutting = *cutting, "--option", "values=0,255"
     data = ("partition", "images", "--data", tmp_path / "in", "--out", tmp_path / "shards")
     command(*data, "--scheme", "natural", *cutting)
+    of_partition = read_federation(tmp_path / "shards").source["encoding"]
+    shutil.rmtree(tmp_path / "shards")
+    imported(tmp_path, of_partition)
     run = trained(tmp_path, model={"name": "unet", "width": 2, "depth": 1}, task={"name": "segmentation"})
     predicted(run, "--data", tmp_path / "shards", "--masks", tmp_path / "m")
     words = "predict", run, "--images", tmp_path / "in", "--out", tmp_path / "n.npz", "--overlay"
@@ -176,6 +183,34 @@ def test_masks_of_resized_images_have_the_images_sizes_and_no_name_is_repeated(t
     Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "in/north/b.png")
     said = asked(*words, "--masks", tmp_path / "o")[2]
     assert said.endswith("are uint16, the model learned from uint8; convert it: divide pixels by 257")
+
+
+def imported(folder, encoding):
+    """Make `folder/shards` as two sites do that import, and show that it keeps how images became numbers."""
+    form = "--shape", "1,8,8", "--dtype", "uint8", "--scale", "1/255", "--classes", 2
+    aim = "--target-dtype", "uint8", "--target-shape", "8,8"
+    command("spec", folder / "agreed.json", *form, *aim)
+    command("spec", folder / "numbers.json", *form)
+    masks = [f"masks={folder / 'masks/south'}", "values=0,255", "size=8x8"]
+    to = folder / "in/south", folder / "numbers.json", folder / "no", Site(0), 0
+    with pytest.raises(InputError, match=f"the sites agree by: data-prep spec {' '.join(aim)}"):
+        import_site("images", *to, shares=Shares(0.0, 0.0, 0.0), source_options=masks)
+
+    def bring(silo, name, out, *more):
+        site = "--data", folder / "in" / name, "--masks", folder / "masks" / name, "--silo", silo
+        site = *site, "--name", name
+        agreed = "--spec", folder / "agreed.json", "--out", folder / out
+        command("import", "images", *site, *agreed, "--size", "8x8", "--keep", "id", "--values", *more)
+
+    for out, values, grounds, wanted in (
+        ("ground", ("0,255", "0,255"), ("white", "black"), None),
+        ("values", ("0,255", "0,1/255"), ("white", "white"), encoding),
+        ("shards", ("0,255", "0,255"), ("white", "white"), encoding),
+    ):
+        for silo, name in enumerate(("north", "south")):
+            bring(silo, name, out, values[silo], "--ground", grounds[silo])
+        command("assemble", folder / out)
+        assert read_federation(folder / out).source.get("encoding") == wanted
 
 
 def test_masks_of_what_has_none_are_refused(tmp_path):

@@ -342,10 +342,16 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     owned = owned.model_copy(update={"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
     spec.model_copy(update={"silos": [owned]}).write(tmp_path / "later")
     (tmp_path / "shards").rename(tmp_path / "gone")
-    monkeypatch.setattr("sys.argv", [*words, "--late", "later/silo_0000.h5"])
+    late = "--late", "later/silo_0000.h5", "--set", "evaluate.patience=1"
+    monkeypatch.setattr("sys.argv", [*words, *late])
     for done in (1, 2):
         assert run() == 0, "a later site needs no other shard"
-        assert capsys.readouterr().out.count("done before") == done
+        out = capsys.readouterr().out
+        assert out.count("done before") == done
+    cut = "Warning: patience ended the training alone of 1 of 1 silos early: 0 (round 2 of 3, by 30 test"
+    assert f"{cut} rows), which may flatter the federated model" in out
+    assert cut in " ".join(Reader((tmp_path / "b" / "late.html").read_text()).text)
+    assert not any("patience" in one for one in told["remarks"])
     late = json.loads((tmp_path / "b" / "late.json").read_text())
     assert "has not learned from these silos" in " ".join(late["remarks"])
     assert told["test"] == EXACT

@@ -63,16 +63,19 @@ def test_rows_that_count_are_the_weight_and_the_mean_is_that_of_all_rows(task, m
     assert "rows that count" not in heads(plain)
 
 
-@pytest.mark.parametrize(("pairs", "seen"), [(6, "too few rows"), (8, "better")])
+@pytest.mark.parametrize(("pairs", "seen"), [(6, "too few rows"), (6, "too few groups"), (8, "better")])
 def test_p_of_few_rows_is_that_of_the_exact_test_of_pairs(task, monkeypatch, pairs, seen):
     """Each row is better, so the two-sided p is 2 / 2^pairs; Holm multiplies it by four silos."""
     monkeypatch.setattr(paired, "DRAWS", 200)
     judged = []
     for number in range(4):
         y = torch.from_numpy(DRAW.integers(0, 2, (pairs, 4, 4)))
-        judged.append(
-            baseline_figures._Judged(number, str(number), [said_of(task, y, share)[0] for share in (1, 0.5)])
-        )
+        models = [said_of(task, y, share)[0] for share in (1, 0.5)]
+        groups = None
+        if seen == "too few groups":  # each row twice, and both are one's own
+            models = [RowFigures(task, 2 * pairs, one.states.repeat(2, 1)) for one in models]
+            groups = np.tile(np.arange(pairs), 2)
+        judged.append(baseline_figures._Judged(number, str(number), models, groups))
     silos, mean = baseline_figures._of_draws(judged, 1, True)
     found = baseline_figures.Baseline(task.main_metric, "a test", silos, mean)
     for one in silos:
@@ -80,10 +83,11 @@ def test_p_of_few_rows_is_that_of_the_exact_test_of_pairs(task, monkeypatch, pai
         assert one.p == pytest.approx(min(1, 4 * 2 / 2**pairs))
         assert cells(one, found)[-1] == seen
         assert (one.difference.low <= 0 <= one.difference.high) == (one.p > 0.05), "corrected alike"
-    told = {6: "too few rows at", 8: "better for"}[pairs]
+    told = "better for" if seen == "better" else f"{seen} at"
     assert verdict(found).endswith(f"; {told} each of 4 silos by itself.")
     assert mean.p < 0.01
     assert record(found)["silos"]["0"]["judged"] == seen
+    assert record(found)["silos"]["0"]["outcome"] == (f"{seen} (6)" if pairs == 6 else seen)
 
 
 def test_p_of_exchanges_goes_through_all_of_them_and_few_right_answers_are_told(task):
