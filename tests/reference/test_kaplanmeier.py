@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from reference.test_refusals import Alone
 from scipy import stats
+from typer.testing import CliRunner
 
+from mpifl.cli import app
 from mpifl.common import InputError
 from mpifl.data import Targets
 from mpifl.data.shards import read_federation
@@ -321,7 +323,22 @@ def test_pictures_have_no_column_to_divide_them(base: Path) -> None:
     assert RowGroups.of(unnamed, "x3", by_silo=False).names == ["x3 = 0", "x3 = 1"]
 
 
-def test_a_run_without_curves_says_so(tmp_path: Path) -> None:
+def test_a_run_without_a_model_or_without_curves_says_so(base: Path, tmp_path: Path) -> None:
+    run, new = tmp_path / "run", tmp_path / "new.csv"
+    curves_of(base / "four", run)
+    new.write_text("age,sex,treated\n60,f,0\n")
+    asked = ["predict", run, new, "--out", tmp_path / "p.csv"]
+    judging = (
+        asked,
+        ["evaluate", run],
+        ["evaluate", run, "--silos"],
+        ["evaluate", run, "--data", base / "four"],
+    )
+    for words in judging:
+        done = CliRunner().invoke(app, [*map(str, words)])
+        line = f"{run}: has no model: 'kaplanmeier' makes curves of the rows; mpifl survival {run} shows them"
+        assert str(done.exception) == line
+    assert not (tmp_path / "p.csv").exists()
     (tmp_path / "metrics.jsonl").write_text('{"round": 1}\n')
     with pytest.raises(InputError, match="has no survival curves"):
         show_survival(tmp_path)

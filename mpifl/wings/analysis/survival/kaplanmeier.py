@@ -44,6 +44,7 @@ class KaplanMeier(ReleasedTable):
     """Times are rounded up to multiples of this. By default it is the least round number with 16,384 steps or
     fewer; days and months then stay as they are."""
 
+    no_model: ClassVar[str] = "makes curves of the rows; mpifl survival RUN shows them"
     needs: ClassVar[str] = "takes times and events; use [task] name = 'survival'"
 
     _groups: RowGroups = PrivateAttr()
