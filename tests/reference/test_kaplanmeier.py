@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 from reference.test_refusals import Alone
 from scipy import stats
@@ -28,7 +29,7 @@ from mpifl.wings.analysis.site_terms import check_terms
 from mpifl.wings.analysis.survival.log_rank import log_rank
 from mpifl.wings.analysis.survival.row_groups import RowGroups
 from mpifl.wings.analysis.survival.survival_curves import ToldCurve, spans_of
-from mpifl.wings.analysis.survival.time_grid import TimeGrid
+from mpifl.wings.analysis.survival.time_grid import TimeGrid, step_counts
 from scripts.write_shard import write_shard
 
 N, NAMES = 240, ("age", "sex=f", "sex=m", "treated")
@@ -152,6 +153,22 @@ def mantel(times: np.ndarray, events: np.ndarray, group: np.ndarray) -> float:
         apart += (died & group).sum() - d * one / n
         spread += d * (one / n) * (1 - one / n) * (n - d) / max(n - 1, 1)
     return float(apart**2 / spread)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(2.0**-120, 2.0**127, width=32))
+def test_the_step_is_the_least_with_16384_steps_or_fewer(longest: float) -> None:
+    times = torch.tensor([longest, longest / 3, 0.0])
+    grid = TimeGrid.reaching(step_counts(times))
+    digits = f"{grid.step:e}"
+    assert digits[0] in "125"
+    assert float(f"{digits[0]}e{digits.split('e')[1]}") == grid.step
+    below = grid.step / {"1": 2, "2": 2, "5": 2.5}[digits[0]]
+    assert longest / below > 16_384
+    assert grid.cells(times)[0] <= 16_384
+    for step in (0.1, 1.0, 2.0):  # the last cell reaches its end, as float32 has it
+        end = torch.tensor([step * 16_384])
+        assert TimeGrid.reaching(step_counts(end)) == TimeGrid(step)
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.integers(0, 2)), min_size=2, max_size=60)
@@ -291,10 +308,14 @@ def test_shards_of_another_writer_are_held_to_the_same_times(times: list[float],
             Survival().check_targets("train", targets)
 
 
-def test_a_silo_without_events_is_at_risk_with_the_others(tmp_path: Path) -> None:
+def test_a_silo_without_events_is_at_risk_with_the_others_by_the_least_step(tmp_path: Path) -> None:
+    """Times to 1,200.8 are 12,008 tenths, so that odd tenths stay, too."""
     x, y = rows_of()
-    y[100:130, 1] = 0
-    found = curves_of(write(tmp_path / "shards", x, y, [100, 130]), tmp_path / "run", least=1)
+    y[100:130, 1], y[150] = 0, (12_008, 0)
+    tenths = np.column_stack([y[:, 0] / 10, y[:, 1]])
+    found = curves_of(write(tmp_path / "shards", x, tenths, [100, 130]), tmp_path / "run", least=1)
+    assert found["step"] == 0.1
+    y = np.column_stack([y[:, 0].astype(float) / 10, y[:, 1]])
     wanted = by_hand(*y.astype(np.float64).T)
     told = {row["time"]: row["survival"] for row in found["groups"][0]["curve"] if row["events"]}
     assert told == pytest.approx({time: figures[0] for time, figures in wanted.items()}, rel=1e-12)

@@ -92,7 +92,7 @@ def said_of(told: Told) -> list[str]:
         )
         found.append(f"{few}censored. A group that has fewer is withheld, and the test with it.")
         found.append(JOINED)
-    return [*found, f"Times are rounded up to multiples of {told['step']:g}."]
+    return [*found, f"A time between two multiples of {told['step']:g} is rounded up."]
 
 
 def as_csv(told: Told) -> str:
