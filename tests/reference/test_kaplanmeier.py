@@ -23,6 +23,7 @@ from mpifl.data.shards import read_federation
 from mpifl.data.shards.shards import Features, FederationSpec
 from mpifl.learning.tasks.survival import Survival
 from mpifl.report.terminal import show_coefficients, show_stats, show_survival
+from mpifl.report.terminal.survival_table import said_of
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.analysis.site_terms import check_terms
@@ -315,6 +316,7 @@ def test_a_silo_without_events_is_at_risk_with_the_others_by_the_least_step(tmp_
     tenths = np.column_stack([y[:, 0] / 10, y[:, 1]])
     found = curves_of(write(tmp_path / "shards", x, tenths, [100, 130]), tmp_path / "run", least=1)
     assert found["step"] == 0.1
+    assert "With --least 1 every time of an event is told" in said_of(found)[0]
     y = np.column_stack([y[:, 0].astype(float) / 10, y[:, 1]])
     wanted = by_hand(*y.astype(np.float64).T)
     told = {row["time"]: row["survival"] for row in found["groups"][0]["curve"] if row["events"]}
