@@ -38,6 +38,7 @@ JOBS = [{"name": "kaplanmeier", "algorithm": {"name": "kaplanmeier"}}]
 """For the test that each algorithm has an oracle."""
 CUTS = {"one": [], "four": [40, 41 + 30, 180], "seven": [20, 50, 81, 110, 150, 200]}
 """Where the rows of each folder are cut; those of `seven` are shuffled before."""
+NOISED = ("--epsilon", "1", "--delta", "1e-5", "--bounds")
 Rows = tuple[np.ndarray, np.ndarray]
 
 
@@ -335,6 +336,24 @@ def test_a_wrong_target_is_named(tmp_path: Path, place: Any, value: float, line:
     y[place] = value
     with pytest.raises(Exception, match=line):
         curves_of(write(tmp_path / "shards", x, y, [100]), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["survival", "--by", "nosuch"], "by = 'nosuch': no column is called so"),
+        (["stats", *NOISED, "nosuch=1:2"], "bounds.nosuch: is no column; there are age"),
+        (["stats", *NOISED, "age=100:18"], "age = [100, 18]: give a lower and a larger upper"),
+    ],
+)
+def test_wrong_columns_are_refused_before_ranks_start(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], line: str
+) -> None:
+    monkeypatch.setattr("mpifl.wire.launching.launcher.launch", lambda *_: pytest.fail("ranks were started"))
+    command, *options = words
+    shards, out = str(base / "four"), str(tmp_path / "run")
+    done = CliRunner().invoke(app, [command, shards, "--out", out, "--ranks", "3", *options])
+    assert line in str(done.exception)
 
 
 def test_pictures_have_no_column_to_divide_them(base: Path) -> None:
