@@ -132,10 +132,8 @@ class Encoder:
                 afar.look(name, numbers(piece, name, numeric[name]))
             filled.look(piece)
         unknown = some([name for name in numeric if name not in moments])
-        said = (
-            f"the unit of {unknown} was not looked at: the training kept units, so the run has no mean of it"
-        )
-        far = [afar.told(where, force=force), f"{said}; see that they are the same" if unknown else None]
+        said = f"the unit of {unknown} was not looked at" if unknown else None
+        far = [afar.told(where, force=force), said]
         return [*filter(None, far), *filled.told()]
 
     @property

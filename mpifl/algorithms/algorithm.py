@@ -59,6 +59,8 @@ class Algorithm(BaseModel, ABC):
     """Whether its model is the same for every seed of the job."""
     timed: ClassVar[bool] = False
     """Whether its rounds are asynchronous, which needs the job's `[clock]`."""
+    no_model: ClassVar[str] = ""
+    """Says that it trains no model, and how its result is shown; "" if it trains one."""
     scored_at_silos: ClassVar[bool] = True
     """Whether a silo can score the model by itself."""
     recalls: ClassVar[bool] = False

@@ -254,14 +254,18 @@ def _made(
     from mpifl.wire.launching import launcher
 
     signals.install()
+    tables = keys, {**(privacy or {})}
     if ranks is not None and ranks > 1 and not launcher.launched():
+        if (shards / "federation.json").exists():  # else they may lie on the ranks' machines only
+            from mpifl.cli.job_tools import check_table, job_of_table
+
+            check_table(job_of_table(algorithm, shards, masks, *tables))
         raise typer.Exit(ending.code_of_launched(lambda: launcher.launch(ranks), out))
     from mpifl.cli.job_tools import check_ended, job_of_table, joined, trained
 
     transport = joined(ranks, survive=False)
     from mpifl.training import agree
 
-    tables = keys, {**(privacy or {})}
     told = agree(transport, lambda: {"job": json.dumps(job_of_table(algorithm, shards, masks, *tables))})
     end = trained(transport, json.loads(told["job"]), out, (), resume=resume)
     if transport.is_server:

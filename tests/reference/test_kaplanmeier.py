@@ -10,23 +10,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 from reference.test_refusals import Alone
 from scipy import stats
+from typer.testing import CliRunner
 
+from mpifl.cli import app
 from mpifl.common import InputError
 from mpifl.data import Targets
 from mpifl.data.shards import read_federation
 from mpifl.data.shards.shards import Features, FederationSpec
 from mpifl.learning.tasks.survival import Survival
 from mpifl.report.terminal import show_coefficients, show_stats, show_survival
+from mpifl.report.terminal.survival_table import said_of
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.analysis.site_terms import check_terms
 from mpifl.wings.analysis.survival.log_rank import log_rank
 from mpifl.wings.analysis.survival.row_groups import RowGroups
 from mpifl.wings.analysis.survival.survival_curves import ToldCurve, spans_of
-from mpifl.wings.analysis.survival.time_grid import TimeGrid
+from mpifl.wings.analysis.survival.time_grid import TimeGrid, step_counts
 from scripts.write_shard import write_shard
 
 N, NAMES = 240, ("age", "sex=f", "sex=m", "treated")
@@ -34,6 +38,7 @@ JOBS = [{"name": "kaplanmeier", "algorithm": {"name": "kaplanmeier"}}]
 """For the test that each algorithm has an oracle."""
 CUTS = {"one": [], "four": [40, 41 + 30, 180], "seven": [20, 50, 81, 110, 150, 200]}
 """Where the rows of each folder are cut; those of `seven` are shuffled before."""
+NOISED = ("--epsilon", "1", "--delta", "1e-5", "--bounds")
 Rows = tuple[np.ndarray, np.ndarray]
 
 
@@ -150,6 +155,22 @@ def mantel(times: np.ndarray, events: np.ndarray, group: np.ndarray) -> float:
         apart += (died & group).sum() - d * one / n
         spread += d * (one / n) * (1 - one / n) * (n - d) / max(n - 1, 1)
     return float(apart**2 / spread)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(2.0**-120, 2.0**127, width=32))
+def test_the_step_is_the_least_with_16384_steps_or_fewer(longest: float) -> None:
+    times = torch.tensor([longest, longest / 3, 0.0])
+    grid = TimeGrid.reaching(step_counts(times))
+    digits = f"{grid.step:e}"
+    assert digits[0] in "125"
+    assert float(f"{digits[0]}e{digits.split('e')[1]}") == grid.step
+    below = grid.step / {"1": 2, "2": 2, "5": 2.5}[digits[0]]
+    assert longest / below > 16_384
+    assert grid.cells(times)[0] <= 16_384
+    for step in (0.1, 1.0, 2.0):  # the last cell reaches its end, as float32 has it
+        end = torch.tensor([step * 16_384])
+        assert TimeGrid.reaching(step_counts(end)) == TimeGrid(step)
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.integers(0, 2)), min_size=2, max_size=60)
@@ -289,10 +310,15 @@ def test_shards_of_another_writer_are_held_to_the_same_times(times: list[float],
             Survival().check_targets("train", targets)
 
 
-def test_a_silo_without_events_is_at_risk_with_the_others(tmp_path: Path) -> None:
+def test_a_silo_without_events_is_at_risk_with_the_others_by_the_least_step(tmp_path: Path) -> None:
+    """Times to 1,200.8 are 12,008 tenths, so that odd tenths stay, too."""
     x, y = rows_of()
-    y[100:130, 1] = 0
-    found = curves_of(write(tmp_path / "shards", x, y, [100, 130]), tmp_path / "run", least=1)
+    y[100:130, 1], y[150] = 0, (12_008, 0)
+    tenths = np.column_stack([y[:, 0] / 10, y[:, 1]])
+    found = curves_of(write(tmp_path / "shards", x, tenths, [100, 130]), tmp_path / "run", least=1)
+    assert found["step"] == 0.1
+    assert "With --least 1 every time of an event is told" in said_of(found)[0]
+    y = np.column_stack([y[:, 0].astype(float) / 10, y[:, 1]])
     wanted = by_hand(*y.astype(np.float64).T)
     told = {row["time"]: row["survival"] for row in found["groups"][0]["curve"] if row["events"]}
     assert told == pytest.approx({time: figures[0] for time, figures in wanted.items()}, rel=1e-12)
@@ -312,6 +338,24 @@ def test_a_wrong_target_is_named(tmp_path: Path, place: Any, value: float, line:
         curves_of(write(tmp_path / "shards", x, y, [100]), tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["survival", "--by", "nosuch"], "by = 'nosuch': no column is called so"),
+        (["stats", *NOISED, "nosuch=1:2"], "bounds.nosuch: is no column; there are age"),
+        (["stats", *NOISED, "age=100:18"], "age = [100, 18]: give a lower and a larger upper"),
+    ],
+)
+def test_wrong_columns_are_refused_before_ranks_start(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], line: str
+) -> None:
+    monkeypatch.setattr("mpifl.wire.launching.launcher.launch", lambda *_: pytest.fail("ranks were started"))
+    command, *options = words
+    shards, out = str(base / "four"), str(tmp_path / "run")
+    done = CliRunner().invoke(app, [command, shards, "--out", out, "--ranks", "3", *options])
+    assert line in str(done.exception)
+
+
 def test_pictures_have_no_column_to_divide_them(base: Path) -> None:
     spec = read_federation(base / "four")
     pictures = spec.model_copy(update={"features": Features(shape=(2, 2), dtype="float32")})
@@ -321,7 +365,22 @@ def test_pictures_have_no_column_to_divide_them(base: Path) -> None:
     assert RowGroups.of(unnamed, "x3", by_silo=False).names == ["x3 = 0", "x3 = 1"]
 
 
-def test_a_run_without_curves_says_so(tmp_path: Path) -> None:
+def test_a_run_without_a_model_or_without_curves_says_so(base: Path, tmp_path: Path) -> None:
+    run, new = tmp_path / "run", tmp_path / "new.csv"
+    curves_of(base / "four", run)
+    new.write_text("age,sex,treated\n60,f,0\n")
+    asked = ["predict", run, new, "--out", tmp_path / "p.csv"]
+    judging = (
+        asked,
+        ["evaluate", run],
+        ["evaluate", run, "--silos"],
+        ["evaluate", run, "--data", base / "four"],
+    )
+    for words in judging:
+        done = CliRunner().invoke(app, [*map(str, words)])
+        line = f"{run}: has no model: 'kaplanmeier' makes curves of the rows; mpifl survival {run} shows them"
+        assert str(done.exception) == line
+    assert not (tmp_path / "p.csv").exists()
     (tmp_path / "metrics.jsonl").write_text('{"round": 1}\n')
     with pytest.raises(InputError, match="has no survival curves"):
         show_survival(tmp_path)

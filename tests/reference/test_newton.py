@@ -295,6 +295,7 @@ def test_levels_are_compared_with_the_first_and_never_with_what_is_missing(
     assert "per deviation of the column, as the shards have it: age 12.5" in printed
     with (tmp_path / "table.csv").open() as file:
         table = [*csv.DictReader(file)]
+    assert [row["column"] for row in table] == [*rows]
     assert [table[1]["deviation"], table[1]["against"], table[-1]["against"]] == ["12.5", "", "cp=a"]
 
 

@@ -57,6 +57,7 @@ from .stacked_names import (
     print_stacked as print_stacked,
 )
 from .stats_job import (
+    check_table as check_table,
     job_of_table as job_of_table,
     keys_of_noised as keys_of_noised,
     privacy_of as privacy_of,

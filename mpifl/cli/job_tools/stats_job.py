@@ -9,6 +9,7 @@ from pathlib import Path
 from mpifl.common import InputError, Table
 from mpifl.data.shards import read_federation
 from mpifl.learning.tasks import Survival, TaskFacts
+from mpifl.run.job import check_job
 from mpifl.wings.privacy import noise_for
 
 DESCRIBED = ("classification", "binary", "multilabel", "regression")
@@ -47,6 +48,16 @@ def job_of_table(algorithm: str, shards: Path, masks: bool, keys: Table, privacy
         "tracking": {"console": False},
     }
     return job | ({"security": {}} if masks else {}) | ({"privacy": privacy} if privacy else {})
+
+
+def check_table(job: Table) -> None:
+    """Check a job of a table where its ranks are yet to start.
+
+    Raises:
+        InputError: a key is wrong, or the shards have no such column.
+    """
+    algorithm = check_job(job, "the job").build_algorithm()
+    algorithm.for_federation(read_federation(Path(job["shards"])))
 
 
 def keys_of_noised(bounds: Sequence[str], categories: Sequence[str], bins: int | None) -> Table:

@@ -133,13 +133,18 @@ def read_job_of(run: Path, trusted: Collection[str], metrics: Sequence[str] = ()
     """Return the job of a run, all of whose code the user trusts, with further metrics.
 
     Raises:
-        InputError: there is none, it names other code, or its task has no such metric.
+        InputError: there is none, it has trained no model, it names other code, or its task has no such
+            metric.
     """
     if not (run / "job.toml").exists():
         what = "is not a run: it has no job.toml" if run.is_dir() else NO_FOLDER[run.exists()]
         raise InputError(f"{run}: {what}; {A_RUN}")
     job = read_kept(run / "job.toml", trusted)
     check_plugins(run, job, trusted)
+    if no_model := job.build_algorithm().no_model:
+        raise InputError(
+            f"{run}: has no model: '{job.algorithm['name']}' {no_model.replace('RUN', str(run))}"
+        )
     return _judged_by(_from_its_start(run, job), metrics)
 
 

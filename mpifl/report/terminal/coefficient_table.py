@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,13 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from mpifl.common import InputError, write_named
+from mpifl.report.observers import on_terminal, wide_console
 from mpifl.report.pictures import fit_heads, fit_of, fit_rows, said_of_fit, unsettled
 from mpifl.report.runs import fit_doubt, read_run, trained_on, units
 from mpifl.report.terminal.stats_table import longest_word, told_last
 from mpifl.run.folder import read_environment, read_metrics
 
 COLUMNS = (
-    *("name", "estimate", "error", "statistic", "p", "low", "high"),
+    *("column", "estimate", "error", "statistic", "p", "low", "high"),
     *("odds_ratio", "hazard_ratio", "rate_ratio", "ratio_low", "ratio_high", "against", "deviation"),
     *("fixed", "fixed_error", "q", "q_p", "i2"),
 )
@@ -39,7 +41,7 @@ def show_coefficients(run: Path, to: Path | None = None, latex: Path | None = No
         raise InputError(f"{run}: has no coefficients; a run of [algorithm] name = 'newton' or 'cox' has")
     rows = fit_rows(fit)
     said = said_of_fit(fit, fit_doubt(trained_on(read_run(run), read_environment(run))))
-    console = Console()
+    console = Console() if on_terminal() or "COLUMNS" in os.environ else wide_console()
     heads = fit_heads(fit)
     spared = _show(heads, rows, console)
     for line in said:
@@ -52,7 +54,7 @@ def show_coefficients(run: Path, to: Path | None = None, latex: Path | None = No
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(fit["coefficients"])
+        writer.writerows({"column": row["name"], **row} for row in fit["coefficients"])
         write_named("--csv", to, text.getvalue())
     if latex is not None:
         write_named("--latex", latex, units.as_latex(heads, rows, said))

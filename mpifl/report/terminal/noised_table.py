@@ -23,6 +23,8 @@ HEADS = ("", "value", "SD of noise")
 READ = (
     f"Unit of privacy: {UNIT}.",
     f"Epsilon is given the encoding: {GIVEN}.",
+    "federation.json also has the exact rows and classes of each silo; do not give it away with this table.",
+    "Bounds must be stated from what is known without the data: epsilon does not cover those read off it.",
     "A 95 % interval of the noise is the value plus or minus 1.96 SD; that of means is of first order.",
     "Counts may be below 0. Numbers were clipped to the bounds; the outer bins have the others.",
     "Not told, since they have no noise: minimum, maximum, exact quantiles, correlations.",

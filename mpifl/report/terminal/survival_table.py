@@ -87,12 +87,15 @@ def said_of(told: Told) -> list[str]:
         degrees = f"degrees of freedom: {test['degrees']}"
         found.append(f"Log-rank test: chi-squared {test['statistic']:.3f}, {degrees}, p = {p}.")
     if told["least"] > 1:
-        few = (
-            f"Times are joined until {told['least']} rows or more have their event, and as many or none are "
+        least = told["least"]
+        found.append(
+            f"Times are joined into spans. Each has {least} events or more, and {least} censored rows or "
+            "more, or none. A group that has fewer is withheld, and the test with it."
         )
-        found.append(f"{few}censored. A group that has fewer is withheld, and the test with it.")
         found.append(JOINED)
-    return [*found, f"Times are rounded up to multiples of {told['step']:g}."]
+    else:
+        found.append("With --least 1 every time of an event is told, also that of a single row.")
+    return [*found, f"A time between two multiples of {told['step']:g} is rounded up."]
 
 
 def as_csv(told: Told) -> str:

@@ -79,6 +79,7 @@ class OneTable(WholeSums):
     """
 
     own_step: ClassVar[str] = "server takes no step"
+    no_model: ClassVar[str] = "makes a table of the rows; mpifl stats RUN shows it"
     scored_at_silos: ClassVar[bool] = False
 
     def told(self, server: Server) -> dict[str, Any]:

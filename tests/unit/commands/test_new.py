@@ -277,6 +277,7 @@ def test_a_regression_refuses_classes_as_numbers() -> None:
             assert said.startswith(f"w.toml: [task] name = '{task}': takes values")
             assert "the shards have class numbers, of 3 classes" in said
             assert 'give the label kind = "numeric" in its spec' in said
+            assert "'classification'" not in said
     assert not Path("runs").exists()
 
 
@@ -302,8 +303,10 @@ def test_sites_that_code_an_outcome_otherwise_are_named_with_what_mends_it(
     assert read_toml(Path("codes.toml"))["task"] == {"name": "binary"}
     cut = next(one.strip() for one in done.stdout.splitlines() if "data-prep sites" in one)
     prepare(cut)
-    with pytest.raises(InputError, match="takes class numbers 0 and 1; the shards have class numbers"):
+    with pytest.raises(InputError, match="takes class numbers 0 and 1; the shards have class") as refused:
         validate_job(read_job(Path("codes.toml"), ()), "codes.toml", wings_of)
+    assert 'classes = [["0", "no"], ["1", "yes"]]' in str(refused.value)
+    assert "'classification'" not in str(refused.value)
     if other == ("no", "yes"):
         text = Path("codes-columns.toml").read_text().splitlines()
         mended = ['classes = [["0", "no"], ["1", "yes"]]' if "classes =" in one else one for one in text]

@@ -219,6 +219,9 @@ def test_a_fit_has_its_table_on_the_page_and_whole_figures_in_a_narrow_terminal(
     spec.write(tmp_path / "shards")
     write_environment(run, data=describe(spec))
     assert doubt in " ".join(read(run)[1].titles())
+    monkeypatch.delenv("COLUMNS", raising=False)
+    show_coefficients(run)
+    assert "no room here" not in capsys.readouterr().out
     monkeypatch.setenv("COLUMNS", "80")
     show_coefficients(run, tmp_path / "c.csv", tmp_path / "c.tex")
     printed = capsys.readouterr().out

@@ -48,8 +48,9 @@ class Newton(NewtonFit):
         """Return the algorithm with the names of the federation's columns.
 
         Raises:
-            InputError: there is no such offset, or there are no such weights.
+            InputError: the outcome has no family here, there is no such offset, or there are no such weights.
         """
+        self._check_classes(getattr(spec, "classes", None))
         found = super().for_federation(spec)
         assert isinstance(found, Newton)
         names = found._named(1 + getattr(spec.features, "shape", (0,))[0])
@@ -61,6 +62,21 @@ class Newton(NewtonFit):
         found._given = {place: coefficients[key] for key, place in places.items()}
         found._weights = places.get("weights")
         return found
+
+    def _check_classes(self, classes: int | None) -> None:
+        """Refuse classes that the task does not take. The task itself would name tasks that no family has.
+
+        Raises:
+            InputError: it does not take them.
+        """
+        kind = kind_of(self.task)
+        if classes is None or kind not in self.tasks or (kind == "binary" and classes == 2):
+            return
+        told = f"takes {getattr(self.task, 'takes', '')}; the shards have class numbers, of {classes} classes"
+        numbers = 'for numbers give the label kind = "numeric" in its spec'
+        alike = 'where sites code yes and no otherwise, write classes = [["0", "no"], ["1", "yes"]] there'
+        use = "for two classes use [task] name = 'binary'" if classes == 2 else alike
+        raise InputError(f"[task] name = '{kind}': {told}; {numbers}; {use}")
 
     def _place(self, key: str, names: tuple[str, ...]) -> int:
         """Return the place of the column that a key names."""

@@ -27,7 +27,7 @@ from mpifl.wings.analysis import (
 )
 from mpifl.wings.analysis.survival.partial_likelihood import partial_sums
 from mpifl.wings.analysis.survival.pooled_risks import PooledRisks
-from mpifl.wings.analysis.survival.time_grid import CELLS, TimeGrid, pairs_of
+from mpifl.wings.analysis.survival.time_grid import CELLS, STEPS, TimeGrid, pairs_of, step_counts
 from mpifl.wire import Update, summed
 
 
@@ -83,7 +83,12 @@ class Cox(NewtonFit):
         p, found = len(server.state["beta"]), super().lengths(server)
         if self.strata == "silo":
             return found | {"products": exact.words_of(p * p + p + 3)}
-        found |= {"deaths": CELLS + 1, "reach": exact.EXPONENTS, "products": exact.words_of(p * p)}
+        found |= {
+            "steps": len(STEPS),
+            "deaths": CELLS + 1,
+            "reach": exact.EXPONENTS,
+            "products": exact.words_of(p * p),
+        }
         return found | {"risks": PooledRisks.words(p, self._room)}
 
     def told(self, server: Server) -> dict[str, Any]:
@@ -97,7 +102,7 @@ class Cox(NewtonFit):
         beta, tops, centre = (state[key] for key in ("beta", "tops", "centre"))
         if self.strata == "none":
             _check_events(float(state["deaths"].sum()))
-            return self._pooled(cohort, state["deaths"], beta, tops, centre)
+            return self._pooled(cohort, state, beta, tops, centre)
         mean, p = cohort.mean(self.add_up, beta=beta, tops=tops, centre=centre), len(beta)
         words, two = self.of_all(cohort, mean, "products"), tops.new_full((1,), 2.0)
         values = exact.unpacked(words, two, self._bounds(beta, tops))[0]
@@ -136,6 +141,11 @@ class Cox(NewtonFit):
         sums = partial_sums(x, pairs, beta, self.ties == "efron")
         events = int(pairs[:, 1].sum())
         return RowSums(sums.information, sums.score, 0.0, sums.likelihood, len(pairs), events)
+
+    def count_steps(self, silo: Silo) -> Update:
+        """Send how many times have each step as the least that reaches them."""
+        counts = (step_counts(pairs[:, 0]) for _, pairs in pairs_of(silo, "train"))
+        return silo.update(steps=summed(torch.as_tensor(sum(counts))))
 
     def count_deaths(self, silo: Silo, step: float) -> Update:
         """Send how many events each cell of time has."""
@@ -177,20 +187,26 @@ class Cox(NewtonFit):
         """How many times may have events."""
         return min(self._rows, CELLS + 1)
 
-    def _grid(self, tops: Tensor) -> TimeGrid:
-        return TimeGrid(self.step) if self.step else TimeGrid.below(float(tops[-1]))
+    def _grid(self, cohort: Cohort) -> TimeGrid:
+        if self.step:
+            return TimeGrid(self.step)
+        return TimeGrid.reaching(self.of_all(cohort, cohort.mean(self.count_steps), "steps"))
 
     def _measured(self, cohort: Cohort, p: int) -> dict[str, Tensor]:
         """Return what the columns have in common, and without strata the events of each time."""
         found = super()._measured(cohort, p)
         if self.strata == "none":
-            step = self._grid(found["tops"]).step
+            step = self._grid(cohort).step
+            found["width"] = torch.tensor([step], dtype=torch.float64)
             found["deaths"] = self.of_all(cohort, cohort.mean(self.count_deaths, step=step), "deaths")
         return found
 
-    def _pooled(self, cohort: Cohort, deaths: Tensor, beta: Tensor, tops: Tensor, centre: Tensor) -> RowSums:
+    def _pooled(
+        self, cohort: Cohort, state: Mapping[str, Any], beta: Tensor, tops: Tensor, centre: Tensor
+    ) -> RowSums:
         """Return the sums over all silos' events where all have one baseline hazard."""
-        grid, at = self._grid(tops), (deaths > 0).nonzero().flatten()
+        deaths, grid = state["deaths"], TimeGrid(float(state["width"]))
+        at = (deaths > 0).nonzero().flatten()
         exponents = self.of_all(cohort, cohort.mean(self.reach, beta=beta, centre=centre), "reach")
         common = {"beta": beta, "tops": tops[:-1], "centre": centre, "at": at, "top": reach_of(exponents)}
         pooled = PooledRisks(grid, at, beta, tops[:-1], common["top"], self._room)

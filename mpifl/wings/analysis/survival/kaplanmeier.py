@@ -18,7 +18,7 @@ from mpifl.wings.analysis import OWN_SPLITS, ReleasedTable, exact_products as ex
 from mpifl.wings.analysis.survival.log_rank import log_rank
 from mpifl.wings.analysis.survival.row_groups import RowGroups
 from mpifl.wings.analysis.survival.survival_curves import ToldCurve
-from mpifl.wings.analysis.survival.time_grid import CELLS, TimeGrid, pairs_of
+from mpifl.wings.analysis.survival.time_grid import CELLS, STEPS, TimeGrid, pairs_of, step_counts
 from mpifl.wire import Update, summed
 
 WIDE = CELLS + 1
@@ -44,6 +44,7 @@ class KaplanMeier(ReleasedTable):
     """Times are rounded up to multiples of this. By default it is the least round number with 16,384 steps or
     fewer; days and months then stay as they are."""
 
+    no_model: ClassVar[str] = "makes curves of the rows; mpifl survival RUN shows them"
     needs: ClassVar[str] = "takes times and events; use [task] name = 'survival'"
 
     _groups: RowGroups = PrivateAttr()
@@ -97,12 +98,12 @@ class KaplanMeier(ReleasedTable):
 
     def lengths(self, server: Server) -> dict[str, int]:
         """Return the lengths of the counts."""
-        return {"exponents": exact.EXPONENTS, "cells": len(self._groups.names) * KINDS * WIDE}
+        return {"steps": len(STEPS), "cells": len(self._groups.names) * KINDS * WIDE}
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Ask for the counts, and keep what may be told of them."""
-        exponents = self.of_all(cohort, cohort.mean(self.measure), "exponents")
-        grid = TimeGrid(self.step) if self.step else TimeGrid.below(float(exact.tops_of(exponents)[0]))
+        steps = self.of_all(cohort, cohort.mean(self.measure), "steps")
+        grid = TimeGrid(self.step) if self.step else TimeGrid.reaching(steps)
         cells = self.of_all(cohort, cohort.mean(self.count, step=grid.step), "cells")
         counts = cells.numpy().reshape(-1, KINDS, WIDE)
         whole = counts.astype(int).tolist()
@@ -126,11 +127,10 @@ class KaplanMeier(ReleasedTable):
         return {"survival": told | ({"log_rank": test} if test else {})}
 
     def measure(self, silo: Silo) -> Update:
-        """Send how many times have each power of two."""
-        blocks = (
-            pairs[:, :1] for split in filter(silo.has, OWN_SPLITS) for _, pairs in pairs_of(silo, split)
-        )
-        return silo.update(exponents=summed(torch.as_tensor(sum(map(exact.exponent_counts, blocks)))))
+        """Send how many times have each step as the least that reaches them."""
+        splits = filter(silo.has, OWN_SPLITS)
+        counts = (step_counts(pairs[:, 0]) for split in splits for _, pairs in pairs_of(silo, split))
+        return silo.update(steps=summed(torch.as_tensor(sum(counts))))
 
     def count(self, silo: Silo, step: float) -> Update:
         """Send how many rows of each group have their event, or are censored, in each cell of time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,6 +16,9 @@ from mpifl.wings.analysis import ROUNDED, exact_products as exact
 CELLS = 1 << 14
 """Steps of a grid at most. A time of 0 has a cell before them."""
 
+STEPS = [float(f"{one}e{power}") for power in range(-43, 36) for one in (1, 2, 5)]
+"""The steps that are taken by default. They reach all times that a float32 can be."""
+
 
 @dataclass(frozen=True)
 class TimeGrid:
@@ -29,11 +31,11 @@ class TimeGrid:
     step: float
 
     @classmethod
-    def below(cls, top: float) -> TimeGrid:
-        """Return the grid with the least step of 1, 2 or 5 times a power of ten that reaches `top`."""
-        least = top / CELLS
-        power = 10.0 ** math.floor(math.log10(least))
-        return cls(next(one * power for one in (1, 2, 5, 10) if one * power >= least))
+    def reaching(cls, counts: Tensor) -> TimeGrid:
+        """Return the grid with the least of `STEPS` that reaches all times, from `step_counts`; the step is 1
+        if all are 0."""
+        places = (counts > 0.5).nonzero().flatten()
+        return cls(STEPS[int(places[-1])] if len(places) else 1.0)
 
     def cells(self, times: Tensor) -> Tensor:
         """Return the cells of times, int64 of shape [n].
@@ -52,6 +54,16 @@ class TimeGrid:
     def time(self, cell: int) -> float:
         """Return the end of a cell, with the 7 digits that a float32 has."""
         return float(f"{cell * self.step:.7g}")
+
+
+def step_counts(times: Tensor) -> Tensor:
+    """Return for each of `STEPS` how many times, shape [n], have it as the least that reaches them. Zeros
+    count nowhere.
+
+    The longest time alone decides on the step, and powers of two above the times would not tell it.
+    """
+    reach = torch.tensor(STEPS, dtype=torch.float64) * CELLS * (1 + ROUNDED / 2)
+    return torch.bincount(torch.searchsorted(reach, times[times > 0].double()), minlength=len(STEPS))
 
 
 def pairs_of(silo: Silo, split: str) -> Iterator[tuple[Tensor, Tensor]]:
