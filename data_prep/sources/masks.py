@@ -139,7 +139,7 @@ def _by_stem(
     for path in owners.files(folder, named):
         if path.is_dir():
             hint = "of SITE/images and SITE/masks, data-prep import makes each site's shard; "
-            hint += "--group parent keeps together what lies in a folder, --silo parent has folders as silos"
+            hint += "--group parent keeps together what lies in one folder, --silo parent makes folders silos"
             raise InputError(f"{path}: is a folder, and there may be only {', '.join(endings)} files; {hint}")
         if path.suffix.lower() not in endings or not path.is_file():
             raise InputError(f"{path}: is not one of {', '.join(endings)}; only such files may be there")

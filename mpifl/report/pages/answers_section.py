@@ -123,7 +123,10 @@ def _scores(file: Path, summary: Summary) -> dict[str, ToldAnswers]:
     except OSError as error:
         raise InputError(f"--scores {file}: cannot be read ({error.strerror}); {made}") from None
     except (ValueError, ValidationError, LookupError, TypeError, AttributeError):
-        raise InputError(f"--scores {file}: holds no answers; {made}") from None
+        kind = _kind(summary)
+        none = kind not in (*DRAWN, "multilabel") and ":" not in kind
+        to_do = NO_PLOTS.format(kind, run) if none else made
+        raise InputError(f"--scores {file}: holds no answers; {to_do}") from None
     if content.get("model") == "last.safetensors":
         raise InputError(f"--scores {file}: is of the last round's model, not of the run's; {made}")
     if "data" in content:

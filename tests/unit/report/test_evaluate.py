@@ -475,7 +475,9 @@ def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refuse
     kept = (run / "job.toml").read_text()
     (run / "job.toml").write_text(kept.replace('"classification"', '"segmentation"'))
     (tmp_path / "scores.json").write_text('{"run": "a/run", "silos": {"a": {"examples": 3}}, "answers": {}}')
-    for more in ({"plots": tmp_path / "plots"}, {"scores": [tmp_path / "scores.json"]}):
+    (tmp_path / "dice.csv").write_text("silo,row,dice\na,0,0.5\n")
+    scores = [{"scores": [tmp_path / name]} for name in ("scores.json", "dice.csv")]
+    for more in ({"plots": tmp_path / "plots"}, *scores):
         with pytest.raises(InputError, match=r"segmentation has no such plots: .* mpifl compare .* --plot"):
             write_report(run, **more)
 
