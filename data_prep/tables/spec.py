@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ else:
     import tomli as tomllib
 
 
+WHOLE = re.compile(r"([+-]?[0-9]+)(?:[.,]0*)?")
+"""A whole number, and the zeros behind its point."""
 MOST_BYTES = 1 << 20
 """Bytes of a spec: tens of thousands of columns."""
 
@@ -142,13 +145,22 @@ class TableSpec(Strict):
         stated = {"a class": self.classes} | {f"a level of '{k}'": c.levels for k, c in self.features.items()}
         for what, values in stated.items():
             spellings = [spelling for each in values or () for spelling in each]
-            yield from ((what, one) for one in spellings if one in self.missing)
+            yield from ((what, one) for one in spellings if one in self.marks)
 
     @property
     def dropping(self) -> list[str]:
         """Return the columns without a value of which a row is left out."""
         of_label = self.label.read if self.label.missing == "drop" else ()
         return [*(name for name, column in self.features.items() if column.missing == "drop"), *of_label]
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Return what stands for a missing value. A whole number does with up to 6 zeros behind its point,
+        too: programs write -9 as -9.0."""
+        whole = [found[1] for found in map(WHOLE.fullmatch, self.missing) if found]
+        points = dict.fromkeys([".", self.decimal])
+        written = [f"{one}{point}{'0' * n}" for one in whole for point in points for n in range(1, 7)]
+        return tuple(dict.fromkeys([*self.missing, *whole, *written]))
 
     @property
     def says_missing(self) -> bool:

@@ -157,6 +157,20 @@ def test_a_mark_that_the_spec_states_is_a_value(tmp_path):
     assert fitted["missing"] == [""]
 
 
+def test_a_number_for_a_missing_value_is_meant_however_it_is_written(tmp_path):
+    features = '[features]\na = { kind = "numeric", missing = "constant", constant = 5.0 }\n'
+    spec = f'label = "y"\nmissing = ["-9"]\nstandardise = "none"\n{features}'
+    rows = ["a,y", "-9,p", "-9.0,q", "-9.00,p", "-9.5,q", "-90,p"]
+    data = find_source("csv")(table(tmp_path / "in", rows, spec), 0)
+    assert np.asarray(data.x)[:, 0].tolist() == [5.0, 5.0, 5.0, -9.5, -90.0]
+    level = 'b = { kind = "categorical", levels = ["-9.0", "1"] }\n'
+    said = refused(table(tmp_path / "level", ["a,b,y", "-9,-9.0,p"], spec + level))
+    assert "'-9.0' is a level of 'b', and in 'missing'" in said
+    columns = {"a": [-9.0, 3.5, 1.0], "y": ["p", "q", "p"]}
+    data = find_source("parquet")(parquet(tmp_path / "file", columns, spec), 0)
+    assert np.asarray(data.x)[:, 0].tolist() == [5.0, 3.5, 1.0]
+
+
 def test_numbers_that_float32_cannot_tell_apart_are_refused(tmp_path):
     rows = [f"{1_600_000_000 + n * 7},{n % 5}.5,{'pq'[n % 2]}" for n in range(60)]
     said = "column 'a' has numbers from 1600000000 to 1600000413, which float32 cannot tell apart; say "

@@ -47,7 +47,7 @@ class CsvTable:
         self._wanted = positions(self._path, self.names, spec, given)
         self._numbered = [str(at) for at in range(len(self.names))]  # names may stand there twice
         self._numeric = _numeric(spec)
-        self._missing = [text for text in dict.fromkeys(spec.missing) if text == text.strip()]
+        self._missing = [text for text in dict.fromkeys(spec.marks) if text == text.strip()]
 
     def pieces(self) -> Iterator[Piece]:
         """Yield them piece by piece; raise InputError for what is no row."""

@@ -28,13 +28,11 @@ def parquet_pieces(part: TableFile, spec: TableSpec) -> Iterator[Piece]:
     Raises:
         InputError: the file cannot be read, or lacks a column.
     """
-    path = part.path
+    path, marks = part.path, spec.marks
     with _opened(path) as (names, batches):
         own, first = positions(path, names, spec, part.columns), 0
         for read in batches([names[place] for place in own.values()]):
-            columns = {
-                n: _plain(path, n, read.column(names[place]), spec.missing) for n, place in own.items()
-            }
+            columns = {n: _plain(path, n, read.column(names[place]), marks) for n, place in own.items()}
             _check_texts(path, first, columns)
             place = functools.partial(int.__add__, first)
             yield Piece(f"{path}: row", columns, np.arange(read.num_rows), place)
