@@ -69,7 +69,7 @@ def silos(
         *_traced(rounds, values, main),
     ]
     columns += [*_sizes(called, held), *_others(called, found, held, summary),
-                ("missed", [_missed(len(out.get(name, ()))) for name in called])]  # fmt: skip
+                ("rounds missed", [_missed(len(out.get(name, ()))) for name in called])]  # fmt: skip
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
     note = _whose(summary, len(rounds) > 0)
@@ -91,7 +91,7 @@ def _unscored(summary: Summary, names: Names) -> Figure:
 
 
 def _missed(many: int) -> Cell:
-    return Cell(f"{many:,} round{'s' * (many > 1)}", many, "worst") if many else Cell(look="worst")
+    return Cell(f"{many:,}", many, "worst") if many else Cell(look="worst")
 
 
 def _whose(summary: Summary, drawn: bool) -> str:

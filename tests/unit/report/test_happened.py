@@ -531,5 +531,5 @@ def test_the_page_of_curves_has_them_and_asks_for_no_score():
     curves, groups, note = analysed(summary.records)
     assert (curves.title, groups.title) == ("Survival", "Groups")
     assert [row[0].text for row in groups.blocks[0].rows] == ["<b>", "few"]
-    assert "Times are rounded up" in note.note
+    assert "is rounded up" in note.note
     assert verdict(summary, Names([])) == []
