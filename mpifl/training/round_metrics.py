@@ -164,7 +164,8 @@ class MetricsCollector:
         federation = self._recovery.federation
         transport = federation.transport
         found: Record = {"wire_sent": transport.sent, "wire_received": transport.received}
-        found |= {"server_rss_mb": resident_mb(), **self._energy.spent(), **self._means_over()}
+        found |= {"server_rss_mb": resident_mb(), **self._energy.spent()}
+        found |= self._means_over(record)
         if transport.lost:
             found["ranks_lost"] = transport.lost
         transport.begin_count()
@@ -172,9 +173,10 @@ class MetricsCollector:
         told = {*record, *found}
         return found | told_once(told, self._wings, lambda wing: wing.spent(self._server), "the figure")
 
-    def _means_over(self) -> Record:
-        """Return which numbers of silos have a mean over some of them only, and note each once."""
-        fewer = sorted(self._recovery.federation.ledger.means_over.items())
+    def _means_over(self, told: Record) -> Record:
+        """Return which of the told numbers have a mean over some of the silos only, and note each once."""
+        found = self._recovery.federation.ledger.means_over
+        fewer = sorted((name, many) for name, many in found.items() if name in told)
         for name, (some, of) in fewer:
             what = f"{name} is the mean over {some} of {of} silos; the others withhold it, or have none"
             self._note(f"round {self._server.round}: {what}", once=("means_over", name))

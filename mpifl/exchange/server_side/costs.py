@@ -94,6 +94,8 @@ class ExchangeCosts:
     def note_means(self, outcome: Outcome) -> None:
         """Note the combined numbers that some of the silos that count do not have."""
         counted = [one for one in updates_of(outcome.replies) if one.weight]
+        # a silo that has no vector where others have some takes no part: one that only begins to train
+        counted = [one for one in counted if one.vectors] or counted
         named = Counter(name for one in counted for name in {*one.scalars, *one.sealed})
         for name in outcome.scalars:
             if named[name] < len(counted):
