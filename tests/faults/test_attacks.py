@@ -309,8 +309,8 @@ def test_an_attack_costs_the_hostile_rank_its_updates_and_nobody_else_anything(
 
 
 def _brought(record: dict[str, Any]) -> dict[str, Any]:
-    """What a round brought, without what lost attempts cost, and why, without a number that the attacker alone
-    sends, and without what each rank counted in the columns that it made, which is its own word."""
+    """What a round brought, without what lost attempts cost, and why, without a number that the attacker
+    alone sends, and without what each rank counted in the columns that it made, which is its own word."""
     costs = ("faults", "attempts_lost", "bytes_sent", "extra_", "means_over", "outside")
     return {name: value for name, value in record.items() if not name.startswith(costs)}
 
