@@ -14,18 +14,25 @@ from typing import Any
 import kept_commands  # noqa: F401 - before anything calls a program
 import pytest
 import suite_shards
-from starting import ROOT, python, rank_environment, warm_executable  # noqa: F401
+from starting import ROOT, python, rank_environment, warm_executable, warm_folder  # noqa: F401
 
 from data_prep.cli import app as data_prep
 from mpifl.common.machine import imports
 
 RANKS = (1, 2, 3, 5)
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+"""As in an activated environment. Messages name the package's commands by what the PATH has."""
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 """Threads of torch that wait for others sleep: by default they keep a core busy that other ranks need."""
 if not os.environ.get("MPIFL_SLOW"):
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 """Inductor takes the instructions that the processor has. By itself it compiles and loads a program for each
 kind first, in a Python of its own: that is most of what a compiled step takes."""
+
+
+def pytest_configure() -> None:
+    if sys.platform == "linux":
+        warm_folder()  # of this process, before it starts others
 
 
 @pytest.hookimpl(wrapper=True)

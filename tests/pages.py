@@ -63,6 +63,8 @@ def check_whole(text):
     assert {"http-equiv": "Content-Security-Policy", "content": policy} in [given for _, given in reader.tags]
     kinds = [given.get("type") for tag, given in reader.tags if tag == "script"]
     assert (kinds.count(None), set(kinds) <= {None, "application/json"}) == (1, True)
+    outs = re.findall(r"--out</span> ([^\s<]+)", text)
+    assert len(outs) == len({*outs}), "two commands that the page advises write to one folder"
     named = {name for _, given in reader.tags for name in given}
     assert not [name for name in named if name == "style" or name.startswith("on")]
     assert not re.search(r"url\(|@import|https?:", text)

@@ -6,6 +6,7 @@ Pytest imports `conftest` under a second name. What is here there is once, and s
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import os
 import shlex
@@ -26,32 +27,54 @@ def rank_environment(**more: str) -> dict[str, str]:
 
 
 @functools.cache
+def warm_folder() -> Path:
+    """Return the folder of the process that starts Python, which all processes of one pytest have in common.
+
+    What lies in it: a pipe, which ends that process when the one that made the folder does.
+    """
+    if told := os.environ.get("WARM_FOLDER"):
+        return Path(told)
+    folder = tempfile.TemporaryDirectory()
+    os.mkfifo(Path(folder.name) / "ends")
+    held = os.open(Path(folder.name) / "ends", os.O_RDWR | os.O_CLOEXEC)
+    atexit.register(lambda: (os.close(held), folder.cleanup()))
+    os.environ["WARM_FOLDER"] = folder.name
+    return Path(folder.name)
+
+
+@functools.cache
 def _warm() -> str:
-    """Return the socket of a process that starts Python with torch imported; it ends with this one.
+    """Return the socket of a process that starts Python with torch imported; who asks first starts it.
 
     Beside it lies a program `python`, which is Python for what a command itself starts.
     """
-    folder = tempfile.TemporaryDirectory()
-    socket = str(Path(folder.name) / "warm")
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests" / "warm.py"), socket],
-        cwd=ROOT,
-        env=rank_environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    atexit.register(lambda: (process.communicate(), folder.cleanup()))
+    folder = warm_folder()
+    socket, script = str(folder / "warm"), folder / "python"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not script.exists():
+            _start(folder, socket)
+            started = shlex.join([sys.executable, "-I", "-S", str(ROOT / "tests" / "start.py"), socket])
+            plain = shlex.quote(sys.executable)
+            forked = f'case "$1" in -m|*.py) exec {started} "$WARM_SESSIONS" "$@";; esac'
+            parser = f'case "$4" in */hdf5_parser.py) shift 3; exec {started}.parser "" "$@";; esac'
+            script.write_text(f'#!/bin/sh\n{forked}\n{parser}\nexec {plain} "$@"\n')
+            script.chmod(0o755)
+    return socket
+
+
+def _start(folder: Path, socket: str) -> None:
+    with (folder / "ends").open("rb") as ends:
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "warm.py"), socket],
+            cwd=ROOT,
+            env=rank_environment(),
+            stdin=ends,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
     assert process.stdout is not None
     assert process.stdout.readline()
-    script = Path(folder.name) / "python"
-    started = shlex.join([sys.executable, "-I", "-S", str(ROOT / "tests" / "start.py"), socket])
-    plain = shlex.quote(sys.executable)
-    forked = f'case "$1" in -m|*.py) exec {started} "$WARM_SESSIONS" "$@";; esac'
-    parser = f'case "$4" in */hdf5_parser.py) shift 3; exec {started}.parser "" "$@";; esac'
-    script.write_text(f'#!/bin/sh\n{forked}\n{parser}\nexec {plain} "$@"\n')
-    script.chmod(0o755)
-    return socket
 
 
 def python(sessions: Path | str = "") -> list[str]:

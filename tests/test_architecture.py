@@ -2,6 +2,7 @@
 who imports whom, what nobody does, how long."""
 
 import ast
+import functools
 import re
 from collections import Counter
 from pathlib import Path
@@ -70,8 +71,10 @@ JOINED = {
     "mpifl.cli.align_command": {"data_prep.schemes", "data_prep.site"},
     "mpifl.cli.job_tools.inventory": {"data_prep.schemes", "data_prep.sources"},
     "mpifl.cli.job_tools.language_runs": {"data_prep.sources"},
+    "mpifl.cli.texts.exporting": {"data_prep.sources"},
     "mpifl.cli.job_tools.predict_files": {"data_prep.sources", "data_prep.tables"},
     "mpifl.cli.job_tools.new_data": {"data_prep.sources", "data_prep.tables"},
+    "mpifl.cli.job_tools.new_images": {"data_prep.sources"},
     "mpifl.cli.job_tools.beforehand": {"data_prep.dataset"},
 }
 """What a command may import of `data_prep`: where a party's table meets the ranks, both are told of, a job
@@ -146,8 +149,17 @@ FACES = {folder: stub_of(folder) for folder in FOLDERS}
 
 
 def imports(path, tree=None):
-    """Yield (line, dotted name) of everything a file imports, wherever and however late in it."""
-    for node in walked(tree or TREES[path]):
+    """Return (line, dotted name) of everything a file imports, wherever and however late in it."""
+    return _imports(path, tree or TREES[path])
+
+
+@functools.cache
+def _imports(path, tree):
+    return tuple(_imported(path, tree))
+
+
+def _imported(path, tree):
+    for node in walked(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -1,6 +1,7 @@
 """Each loop and recursion that nobody has counted stands in docs/decisions/ends.md, with why it ends."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,19 +15,27 @@ ENDLESS = {"count", "cycle", "repeat"}
 ROW = re.compile(r"^\| `([\w/]+\.py)` ((?:`\w+`(?:, )?)+) \|", re.MULTILINE)
 
 
-def functions(node: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST, str]]:
+def functions(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
     """Yield each function with its own part of the tree, and the class that it is of."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield child.name, child, inside
-        yield from functions(child, child.name if isinstance(child, ast.ClassDef) else inside)
+    left = [(node, "")]
+    while left:
+        above, inside = left.pop()
+        for child in ast.iter_child_nodes(above):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield child.name, child, inside
+            left.append((child, child.name if isinstance(child, ast.ClassDef) else inside))
 
 
-def own(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield child
-            yield from own(child)
+@functools.cache
+def own(node: ast.AST) -> tuple[ast.AST, ...]:
+    """Return the nodes of a function, but for those of functions and classes in it."""
+    found, left = [], [node]
+    while left:
+        for child in ast.iter_child_nodes(left.pop()):
+            if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.append(child)
+                left.append(child)
+    return tuple(found)
 
 
 def called(node: ast.AST, inside: str) -> Iterator[tuple[str, str]]:

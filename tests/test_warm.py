@@ -108,7 +108,7 @@ def test_a_signal_to_either_ends_both(tmp_path: Path, number: signal.Signals) ->
 def test_what_it_has_forked_ends_with_it(tmp_path: Path) -> None:
     """As a rank that hangs, whose launcher was killed, and whose asker waits for it."""
     (tmp_path / "program.py").write_text(WAITING)
-    command = [sys.executable, str(ROOT / "tests" / "warm.py"), "warm"]
+    command = [*python(), str(ROOT / "tests" / "warm.py"), "warm"]
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link,
         subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server,

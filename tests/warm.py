@@ -17,6 +17,7 @@ import gc
 import importlib
 import marshal
 import os
+import pkgutil
 import runpy
 import selectors
 import signal
@@ -53,13 +54,15 @@ if not (parses := not os.fork()):
     import torchmetrics.classification  # noqa: F401 - for metrics by name
 
     import data_prep.cli
-    import mpifl.cli.commands
-    import mpifl.learning.models.building
-    import mpifl.report.runs.compared_runs
-    import mpifl.training.loop
+    import mpifl.cli
+    from mpifl.run.folder import environment
 
+    for module in pkgutil.walk_packages(mpifl.__path__, "mpifl."):
+        if not module.name.endswith("__main__") and ".observers." not in module.name:  # of other libraries
+            importlib.import_module(module.name)
     for app in (mpifl.cli.app, data_prep.cli.app):
         kept_commands.command_of(app)
+    environment._versions()  # which reads the metadata of all that was imported, and keeps what it found
 
     asked = listening(sys.argv[1])
     print("ready", flush=True)

@@ -18,6 +18,7 @@ from data_prep.check.duplicates import Equal, Hashes, duplicates
 from data_prep.check.groups import numbered_by_sites, parted, unseen as unseen_groups
 from data_prep.dataset import (
     all_seen,
+    codes_told,
     doubts,
     ids_told,
     lone_levels,
@@ -78,6 +79,7 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
         findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
     with contextlib.suppress(ShardError):  # what is wrong with it has been found above
         findings += [CheckFinding(FILE, "units", told, "warning") for told in units_told(folder, spec)]
+        findings += [CheckFinding(FILE, "codes", told, "warning") for told in codes_told(folder, spec)]
         findings += [CheckFinding(FILE, "levels", told, "warning") for told in lone_levels(folder, spec)]
     again = [CheckFinding(found.file, "groups", found.what) for found in parted(folder, spec)]
     with contextlib.suppress(ShardError):
@@ -90,21 +92,21 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     return spec, findings
 
 
-def _say_whose(folder: Path, entry: ShardEntry) -> bool:
-    """Tell whether a shard says of each row whose it is, by a group or an id."""
-    if entry.groups is not None:
-        return True
+def _say_whose(folder: Path, entry: ShardEntry) -> str:
+    """Say by what a shard tells whose each row is: by an id, which other shards have too, or a group."""
     with contextlib.suppress(ShardError):
         given = provenance_of(folder, entry)
-        return bool(given) and all(one.ids is not None for one in given.values())
-    return False
+        if given and all(one.ids is not None for one in given.values()):
+            return "id"
+    return "group" if entry.groups is not None else ""
 
 
-def _apart(found: Equal, whose: Mapping[str, bool], spec: FederationSpec) -> bool:
-    """Tell whether equal rows are known to be of different persons, who may well have the same values: all
+def _apart(found: Equal, whose: Mapping[str, str], spec: FederationSpec) -> bool:
+    """Tell whether equal rows are told to be of different persons, who may well have the same values: all
     say whose they are, and no group or id is in two splits."""
     files = {found.file, found.other} if found.other else whose.keys()
-    return all(whose.get(file) for file in files) and (len(files) == 1 or not numbered_by_sites(spec))
+    by_sites = len(files) > 1 and numbered_by_sites(spec)
+    return all(whose.get(file) in (("id",) if by_sites else ("id", "group")) for file in files)
 
 
 def doubtful(spec: FederationSpec | VerticalSpec) -> list[CheckFinding]:

@@ -15,12 +15,12 @@ import typer
 from data_prep.commands.flags import only
 from data_prep.commands.holding_options import Group, Keep, Order, Stratify, TestLast, check_order
 from data_prep.commands.source_flags import with_source_options, words_of
-from data_prep.dataset import changes_of, ids_told
+from data_prep.dataset import changes_of, codes_told, ids_told
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words, scale_of, units_of_tables
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import CommandLine, InputError, choices, one_line, visible, write_atomic
-from mpifl.data.shards import FederationSpec, encoding_of, is_vertical, read_spec
+from mpifl.data.shards import FederationSpec, is_vertical, read_spec
 
 app = CommandLine()
 
@@ -61,35 +61,25 @@ def import_own(
 ) -> None:
     """Turn a site's own data into its shard, silo_N.h5, and silo_N.json, which the others may see."""
     from data_prep.cut import WriteOptions
-    from data_prep.site import Site, import_site
+    from data_prep.site import Site, import_site, other_numbers
 
     if (silo is None) != server:
-        raise InputError("--silo: give the silo's number, or --server for its test set; one of them")
+        raise InputError("--silo: give the silo's number, or --server for the server's test set")
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression)
     check_order(order, test_last)
     site, shares = Site(silo, name), Shares(valid, test, 0.0, test_last, stratify)
     words = kept_words(source, group, order, words_of(source, option, options), keep=keep)
     more: dict[str, Any] = {"shares": shares, "source_options": words, "manner": manner, "keep": keep}
     made = import_site(source, data, spec, out, site, seed, **more)
-    _tell(made, out, site.stem)
-    _warn_of_other_numbers(data, spec, made)
+    _tell(made, out, site.stem, other_numbers(data, spec, made))
 
 
-def _warn_of_other_numbers(data: Path | None, spec: Path, made: FederationSpec) -> None:
-    """Say that a table or images became other numbers than the sites have agreed on."""
-    agreed = encoding_of(read_spec(spec / "federation.json" if spec.is_dir() else spec).source)
-    told = encoding_of(made.source) or made.source["name"] not in ("csv", "parquet", "images", "nifti")
-    if not told and agreed is not None:
-        what = "became other numbers than by the spec that the sites agreed on"
-        typer.echo(f"warning: {data}: {what}; use its levels, means, deviations, ground, colours", err=True)
-
-
-def _tell(made: FederationSpec, out: Path, stem: str) -> None:
+def _tell(made: FederationSpec, out: Path, stem: str, more: list[str]) -> None:
     """Say what a site's shard holds, and what of its data does not."""
     entry = made.test if made.test else made.silos[0]
     held = ", ".join(f"{count:,} {split}" for split, count in entry.examples.items())
     typer.echo(f"{out / entry.file}: {held}; give {stem}.json to whoever assembles the federation")
-    for told in [*changes_of(made.source).values(), *ids_told(out, made)]:
+    for told in [*changes_of(made.source).values(), *codes_told(out, made), *ids_told(out, made), *more]:
         typer.echo(f"warning: {one_line(told)}", err=True)
 
 
@@ -106,7 +96,7 @@ def spec(
     class_names: Annotated[str | None, typer.Option(help="Their names in order, as cat,dog.")] = None,
     feature_names: Annotated[str | None, typer.Option(help="A table's columns, as age,sex.")] = None,
     target_dtype: Annotated[
-        str | None, typer.Option(help="What targets are stored as, where they are no int64 class numbers.")
+        str | None, typer.Option(help="What targets are stored as, where they are not int64 class numbers.")
     ] = None,
     target_shape: Annotated[
         str | None, typer.Option(help="The shape of one example's target, as 3; one number.")
@@ -263,7 +253,7 @@ def _described(
 ) -> dict[str, object]:
     """Return what is given of an example's description, and the rest as before, or by default."""
     if not (shape or before):
-        how = "write the shape of one example, as 1,28,28, or use --like a federation or --table a spec"
+        how = "write the shape of one example, as 1,28,28, or use --like FEDERATION or --table SPEC"
         raise InputError(f"--shape: not given; {how}")
     numbers = [part.strip() for part in shape.replace("x", ",").split(",")] if shape else None
     given = {"shape": numbers, "dtype": dtype, "scale": scale, "offset": offset}
@@ -280,9 +270,11 @@ def assemble(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with every site's silo_N.json.")],
 ) -> None:
     """Merge the sites' entries into one federation.json; no data is needed, nor opened."""
-    from data_prep.site import assemble as merge
+    from data_prep.site import assemble as merge, differences
 
     made = merge(folder)
+    for line in differences(made):
+        typer.echo(f"warning: {one_line(line)}", err=True)
     examples = sum(sum(entry.examples.values()) for entry in made.silos)
     typer.echo(f"{folder / 'federation.json'}: {len(made.silos)} silos, {examples:,} examples")
 

@@ -23,6 +23,7 @@ MEANINGS = {
     "examples": "How many examples train; 4000.",
     "feature_names": "What the columns of x are called, as age,sex,bmi.",
     "fill": "What stands behind inputs of unequal lengths in a batch; 0. By name: input_ids:0,bag:-1.",
+    "flamby": "Hold out FLamby's own rows, and standardise each hospital by its own others.",
     "grey": "Make all images grey.",
     "colours": "Masks of palettes are told by their colours; false: by their numbers.",
     "ground": "What transparent images lie on: white, black or #808080.",

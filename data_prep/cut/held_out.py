@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -28,10 +27,7 @@ def with_untested(data: Dataset, shards: Sequence[NewShard]) -> Dataset:
         ),
         ALIKE: _line([*_alike(data, shards)], "so scores on it tell nothing", "such split", "such splits"),
     }
-    if not (told := {kind: line for kind, line in lines.items() if line}):
-        return data
-    done = data.done or {}
-    return replace(data, done={**done, "notes": {**done.get("notes", {}), **told}})
+    return data.noting(**lines)
 
 
 def _line(told: Sequence[str], so: str, one: str, many: str) -> str:

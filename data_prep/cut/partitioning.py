@@ -121,7 +121,7 @@ def _natural(column: str, data: Dataset, read: Source) -> bool:
             "--silo FIELD, or of folders --silo parent" if "silo" in takes else 'silo = "COLUMN" in its spec'
         )
         raise InputError(
-            f"--scheme: natural, and {data.where} says of no example whose it is; name it: {ways}"
+            f"--scheme: natural, and {data.where} does not name the examples' silo; give it: {ways}"
         )
     return column == "silo"
 

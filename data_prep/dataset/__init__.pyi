@@ -3,14 +3,13 @@ from .confounded import lone_levels as lone_levels
 from .dataset import Cut as Cut, Dataset as Dataset
 from .example_groups import KEEPS as KEEPS, Groups as Groups, Order as Order, renumbered as renumbered
 from .float32_range import LARGEST as LARGEST, SMALLEST as SMALLEST, all_seen as all_seen, unseen as unseen
-from .likely_mistakes import doubts as doubts, of_tokens as of_tokens
-from .other_units import (
-    Spread as Spread,
-    differ as differ,
-    factor_told as factor_told,
-    spreads_told as spreads_told,
-    units_told as units_told,
+from .likely_codes import (
+    codes_among as codes_among,
+    codes_of_tables as codes_of_tables,
+    codes_told as codes_told,
 )
+from .likely_mistakes import doubts as doubts, of_tokens as of_tokens
+from .other_units import spreads_told as spreads_told, units_told as units_told
 from .repeated_ids import ids_told as ids_told
 from .rows import (
     Alter as Alter,
@@ -26,4 +25,5 @@ from .rows import (
     row_bytes as row_bytes,
     together as together,
 )
+from .spreads import Spread as Spread, differ as differ, factor_told as factor_told
 from .user_code_errors import blamed as blamed

@@ -102,6 +102,12 @@ class Dataset:
         """Return what was done to the examples, for `source` of `federation.json`."""
         return {**(self.done or {}), **({"laid": self.laid} if self.laid else {})}
 
+    def noting(self, **lines: str) -> Dataset:
+        """Return the same, with other lines on how examples were read; an empty one takes a line away."""
+        done = {**(self.done or {})}
+        notes = {kind: line for kind, line in {**done.pop("notes", {}), **lines}.items() if line}
+        return replace(self, done={**done, **({"notes": notes} if notes else {})} or None)
+
     def fitted(self, train: np.ndarray) -> Dataset:
         """Return the same, standardised by the examples at some positions, which train, if it is to be."""
         if self.scaling is None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.dataset import of_tokens
-from data_prep.inspect.feature_moments import feature_skew
+from data_prep.inspect.feature_moments import feature_skew, target_columns
 from data_prep.inspect.heterogeneity import gini, heterogeneity
 from data_prep.inspect.summary import FolderSummary
 from mpifl.common.pages import Block, Figure, Terms
@@ -35,6 +35,8 @@ MOST_COLUMNS = 6
 """Columns of targets that have a mean and a deviation each."""
 CHANCE = 1.5
 """How many times what chance alone brings a figure must be to tell anything."""
+MOST_REGRESSED = 128
+"""Columns of a table that a regression takes, as a reader of coefficients would."""
 FEW = 20
 """So many silos may all take part in every round."""
 
@@ -78,6 +80,22 @@ NEAR = Take(
 )
 
 
+LOGISTIC = Take(
+    ("newton",),
+    'logistic regression by [task] name = "binary"; the result is that of all rows in one table, however '
+    "silos differ",
+)
+LINEAR = Take(
+    ("newton",),
+    'linear regression by [task] name = "regression", of counts by "counts"; the result is that of all rows '
+    "in one table, however silos differ",
+)
+TIMED = Take(
+    ("cox", "kaplanmeier"),
+    "hazard ratios, and curves; the result is that of all rows in one table, however silos differ",
+)
+
+
 class Advice(NamedTuple):
     """Something that is skewed, and what a job may do about it."""
 
@@ -92,15 +110,37 @@ def advice(summary: FolderSummary) -> list[Advice]:
     """Return what the figures of a folder suggest; of one silo nothing."""
     if len(summary.sizes) < 2:
         return []
+    if of_times(summary):
+        return [Advice("For the times until an event", TIMED)]
     found = [*_labels(summary), *_sizes(summary), *_features(summary)]
     found = found or [Advice("The silos are similar in all that is shown here", ALIKE)]
-    return [*found, *_units(summary)]
+    return [*_regression(summary), *found, *_units(summary)]
+
+
+def of_times(summary: FolderSummary) -> bool:
+    """Tell whether targets are times until an event."""
+    targets = summary.spec.targets
+    return isinstance(targets, Targets) and tuple(targets.names or ()) == TIMES
+
+
+def _regression(summary: FolderSummary) -> Iterator[Advice]:
+    """Suggest a regression of a table of few columns, whose outcome is two classes or one number."""
+    spec = summary.spec
+    named = not isinstance(spec.features, dict) and len(spec.feature_names or ())
+    if not named or named > MOST_REGRESSED:
+        return
+    numbers = [name for names in target_columns(spec).values() for name in names]
+    found = f"For coefficients of {named} features with standard errors"
+    if summary.labelled and spec.classes == 2:
+        yield Advice(found, LOGISTIC)
+    elif spec.classes is None and len(numbers) == 1:
+        yield Advice(found, LINEAR)
 
 
 def _units(summary: FolderSummary) -> Iterator[Advice]:
     """Suggest to learn values in their deviations, where their unit makes them large or small."""
     targets = summary.spec.targets
-    values = isinstance(targets, Targets) and targets.dtype != "bool" and tuple(targets.names or ()) != TIMES
+    values = isinstance(targets, Targets) and targets.dtype != "bool"
     if not summary.targets or not values:
         return
     pooled = functools.reduce(operator.add, summary.targets)

@@ -43,7 +43,7 @@ HIDDEN = Take(
 )
 SCALED = Take(
     ("data-prep fit",),
-    "each party standardises its own columns before rows are aligned; otherwise its steps are too long",
+    "each silo standardises its own columns before rows are aligned; otherwise its steps are too long",
 )
 AGAIN = Take(("partition or align again",), "row 17 at one silo is another person than row 17 at the other")
 
@@ -67,7 +67,7 @@ def _network(columns: ColumnsSummary) -> Iterator[Advice]:
     """Say which algorithm there is, whose rank is the first, and what an epoch costs."""
     rows = columns.spec.rows["train"]
     for holder in _holders(columns):
-        what = f"{holder.name} holds the labels: it is rank 0, and has the top model beside its own columns"
+        what = f"{holder.name} holds the labels: it has the top model beside its own columns"
         yield Advice(what, SPLIT)
     exchanges = -(-rows // FEW_ROWS)
     if exchanges >= MANY_EXCHANGES:

@@ -24,15 +24,17 @@ def column_page(columns: ColumnsSummary) -> str:
     """Return the page of a vertical folder."""
     most = int(columns.widths.max())
     body = [*section(TITLE, column_advice(columns)), *_figures(columns, most), _silos(columns, most)]
-    return document(FolderOnPage(columns.spec.name, columns.title, columns.held, columns.measures, body))
+    told = columns.title, columns.held, columns.measures, body, columns.warnings
+    return document(FolderOnPage(columns.spec.name, *told))
 
 
 def _figures(columns: ColumnsSummary, most: int) -> list[Figure]:
     spec = columns.spec
-    own = [entry.columns for entry in spec.silos]
-    found = [Figure("Columns", "", [charts.columns(columns.widths.tolist(), "Columns", most)])]
-    if len(own) * math.prod(spec.features.shape) <= MOST_DRAWN:
-        drawn = figures.owners(own, math.prod(spec.features.shape))
+    called, width = [entry.name for entry in spec.silos], math.prod(spec.features.shape)
+    drawn = charts.columns(columns.widths.tolist(), "Columns", most, names=called)
+    found = [Figure("Columns", "", [drawn])]
+    if len(called) * width <= MOST_DRAWN:
+        drawn = figures.owners(spec, width)
         found.append(Figure("Who has which column", "", [drawn]))
     unit = f"class; from the left {first_of(spec.class_names)}" if spec.class_names else "class"
     for entry in spec.silos:
@@ -40,7 +42,7 @@ def _figures(columns: ColumnsSummary, most: int) -> list[Figure]:
             drawn = charts.columns(entry.labels, "Labels", max(entry.labels), unit)
             found.append(Figure(f"Training labels, at {entry.name}", "", [drawn]))
     if columns.moments:
-        found.append(features(columns.moments))
+        found.append(features(columns.moments, called))
     return found
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from data_prep.dataset import doubts
 from data_prep.inspect.correlation import MOST_COLUMNS, correlations, icor, sample
 from data_prep.inspect.feature_moments import FeatureMoments, moments_by_piece
 from data_prep.inspect.heterogeneity import gini
@@ -18,7 +19,7 @@ from data_prep.inspect.overview import (
     bar,
     chosen_rows,
     compared_measures,
-    difference_table,
+    filled,
     first_of,
     shown,
     sparkline,
@@ -46,6 +47,11 @@ class ColumnsSummary:
     spec: VerticalSpec
     moments: list[FeatureMoments] | None = None
     correlated: np.ndarray | None = None
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return what is doubtful by `federation.json`."""
+        return [doubt.what for doubt in doubts(self.spec)]
 
     @property
     def widths(self) -> np.ndarray:
@@ -84,14 +90,9 @@ class ColumnsSummary:
 
     def named(self, entry: VerticalEntry) -> list[str]:
         """Return what a silo's columns are called, or runs of their numbers where they have no names."""
-        names = self.spec.feature_names
-        return [names[at] for at in entry.columns] if self.has_names and names else runs(entry.columns)
-
-    @property
-    def has_names(self) -> bool:
-        """Tell whether all columns have names."""
         names = self.spec.feature_names or []
-        return all(max(entry.columns) < len(names) for entry in self.spec.silos)
+        whole = all(max(one.columns) < len(names) for one in self.spec.silos)
+        return [names[at] for at in entry.columns] if whole else runs(entry.columns)
 
 
 def runs(numbers: Sequence[int]) -> list[str]:
@@ -149,29 +150,21 @@ def show_columns(columns: ColumnsSummary, console: Console, *, everything: bool 
 
 def _table(columns: ColumnsSummary, console: Console, everything: bool) -> Table:
     spec, unicode = columns.spec, console.encoding.lower().startswith("utf")
-    rows, most = chosen_rows(len(spec.silos), everything), int(columns.widths.max())
+    most = int(columns.widths.max())
     moments = ["mean", "deviation"] if columns.moments else []
     headings = ("silo", "name", "columns", "", "which", *moments, "targets", "file")
     table = Table(*headings, header_style="bold")
-    for silo in rows:
+
+    def cells_of(silo: int) -> list[str]:
         entry = spec.silos[silo]
         drawn = f" {sparkline(np.array(entry.labels), unicode)}" if entry.labels else ""
         own = [f"{figure:.4g}" for figure in columns.moments[silo].overall()] if columns.moments else []
         named = columns.named(entry)
-        cells = (
-            str(silo),
-            entry.name,
-            f"{len(entry.columns):,}",
-            bar(len(entry.columns) / most, unicode),
-            ", ".join(named[:MOST_NAMED]) + ", ..." * (len(named) > MOST_NAMED),
-            *own,
-            columns.learned(entry) + drawn,
-            decimal(entry.bytes),
-        )
-        table.add_row(
-            *map(shown, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1]
-        )
-    return table
+        which = ", ".join(named[:MOST_NAMED]) + ", ..." * (len(named) > MOST_NAMED)
+        held = [f"{len(entry.columns):,}", bar(len(entry.columns) / most, unicode), which, *own]
+        return [str(silo), entry.name, *held, columns.learned(entry) + drawn, decimal(entry.bytes)]
+
+    return filled(table, cells_of, len(spec.silos), everything)
 
 
 def _correlations(found: np.ndarray) -> Table:
@@ -179,13 +172,6 @@ def _correlations(found: np.ndarray) -> Table:
     for silo, row in enumerate(found):
         table.add_row(str(silo), *(f"{value:.3f}" for value in row))
     return table
-
-
-def compare_columns(first: ColumnsSummary, second: ColumnsSummary, console: Console) -> None:
-    """Print two vertical folders side by side."""
-    for letter, one in (("A", first), ("B", second)):
-        console.print(shown(f"{letter}  {one.spec.name}: {one.title}", style="bold"))
-    console.print(difference_table(compared_columns(first, second)))
 
 
 def compared_columns(first: ColumnsSummary, second: ColumnsSummary) -> list[tuple[str, str, str, str]]:

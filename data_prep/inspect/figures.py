@@ -8,21 +8,10 @@ import numpy as np
 
 from data_prep.inspect.feature_moments import FeatureMoments
 from data_prep.inspect.summary import FolderSummary
-from mpifl.common.pages import (
-    BLUES,
-    DIVERGING,
-    Block,
-    Mark,
-    Plot,
-    address,
-    charts,
-    coloured,
-    heat,
-    numbered,
-    ramp,
-)
+from mpifl.common.pages import BLUES, DIVERGING, Block, Mark, Plot, across, bars, charts, heat, ramp
+from mpifl.data.shards import VerticalSpec
 
-MOST_FEATURES = 128
+MOST_FEATURES, MOST_BARS = 128, 32
 
 
 def labels(summary: FolderSummary, most: float) -> list[Block]:
@@ -33,13 +22,14 @@ def labels(summary: FolderSummary, most: float) -> list[Block]:
     texts = [
         [f"{count:,}" * (count > 0) for count in of_label] for of_label in summary.counts.T[::-1].tolist()
     ]
-    drawn = heat(shades, BLUES, "The share of each label in each silo", names, texts=texts)
+    said = "The share of each label in each silo"
+    drawn = heat(shades, BLUES, said, names, texts=texts, along=summary.called)
     return [drawn, ramp("0%", BLUES, f"{most:.0%} of the silo’s training labels")]
 
 
-def moments(of_silo: Sequence[FeatureMoments], what: str) -> Plot:
+def moments(of_silo: Sequence[FeatureMoments], what: str, called: Sequence[str]) -> Plot:
     """Draw the mean of all of a silo's features, or targets, and a deviation up and down;
-    nothing of a silo where they are not finite."""
+    nothing of a silo where they are not finite. Silos are `called` so."""
     mean, deviation = np.array([one.overall() for one in of_silo]).T
     finite = np.isfinite(mean) & np.isfinite(deviation)
     ends = [0.0] if not finite.any() else [*(mean - deviation)[finite], *(mean + deviation)[finite]]
@@ -57,15 +47,9 @@ def moments(of_silo: Sequence[FeatureMoments], what: str) -> Plot:
             Mark("area", f"M{silo + 0.1:g} {middle - 1.2:.2f}H{silo + 0.9:g}v2.4H{silo + 0.1:g}Z"),
         )
     ]
-    return Plot(
-        f"Mean and deviation of the {what} of every silo",
-        marks,
-        (len(mean), 100),
-        levels=charts.beside(y, levels, lambda level: f"{level:.6g}".replace("-", "−")),
-        ticks=numbered(len(mean)),
-        unit="silo",
-        high=110,
-    )
+    written = charts.beside(y, levels, lambda level: f"{level:.6g}".replace("-", "−"))
+    said = f"Mean and deviation of the {what} of every silo"
+    return Plot(said, marks, (len(mean), 100), levels=written, ticks=across(called), unit="silo", high=110)
 
 
 def shifts(summary: FolderSummary) -> list[Block]:
@@ -77,22 +61,23 @@ def shifts(summary: FolderSummary) -> list[Block]:
     apart = (means - means.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
     given = summary.spec.feature_names or []
     names = given if len(given) == means.shape[1] else [str(number) for number in range(means.shape[1])]
-    drawn = heat(np.clip(apart.T / 4 + 0.5, 0, 1), DIVERGING, "The mean of each feature", names)
+    shades, said = np.clip(apart.T / 4 + 0.5, 0, 1), "The mean of each feature"
+    drawn = heat(shades, DIVERGING, said, names, along=summary.called)
     return [drawn, ramp("−2", DIVERGING, "+2 deviations from the mean of all silos")]
 
 
-def owners(columns: Sequence[Sequence[int]], width: int) -> Plot:
+def owners(spec: VerticalSpec, width: int) -> Plot:
     """Draw which silo has which of an example's `width` columns: a row for each silo."""
-    has = np.zeros((len(columns), width))
-    for silo, own in enumerate(columns):
-        has[silo, list(own)] = 1
-    names = [str(silo) for silo in range(len(columns))]
-    return heat(has, BLUES[:4], "Which silo has which column", names, "column")
+    has = np.zeros((len(spec.silos), width))
+    for row, entry in zip(has, spec.silos, strict=True):
+        row[list(entry.columns)] = 1
+    return heat(has, BLUES, "Which silo has which column", [entry.name for entry in spec.silos], "column")
 
 
-def strip(shares: np.ndarray, most: float) -> str:
-    """Return the address of a row of cells: the labels of one silo."""
-    return address(coloured(shares[None] / max(most, 1e-9), BLUES))
+def of_labels(shares: np.ndarray, most: float) -> str:
+    """Return a bar for the share of each label of one silo, or the largest of neighbours, as a path."""
+    parts = np.array_split(shares / max(most, 1e-9), min(len(shares), MOST_BARS))
+    return bars([float(part.max()) for part in parts], charts.WIDE / len(parts), charts.HIGH)
 
 
 def is_table(summary: FolderSummary) -> bool:

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.dataset import doubts, ids_told, units_told
 from data_prep.inspect.column_advice import column_advice
-from data_prep.inspect.columns_summary import compare_columns, show_columns, summarise_columns
-from data_prep.inspect.overview import compare, show, shown
+from data_prep.inspect.columns_summary import (
+    ColumnsSummary,
+    compared_columns,
+    show_columns,
+    summarise_columns,
+)
+from data_prep.inspect.overview import compare, compared, show, shown
 from data_prep.inspect.summary import FolderSummary, summarise, tokens
 from mpifl.common import InputError, visible
 from mpifl.common.pages import check_page, write_page
-from mpifl.data.shards import FederationSpec, VerticalSpec, is_vertical
+from mpifl.data.shards import is_vertical
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,9 +42,6 @@ def inspect(folders: Sequence[Path], page: Path | None, *, features: bool, every
         return
     summaries = [summarise(folder, features=features) for folder in folders]
     _print(summaries, console, features=features, everything=everything)
-    for folder, summary in zip(folders, summaries, strict=True) if features else ():
-        for told in [*units_told(folder, summary.spec), *ids_told(folder, summary.spec)]:
-            console.print(shown(f"Warning: {told}"))
     if page is not None:
         from data_prep.inspect.page import page as page_of
 
@@ -62,9 +63,9 @@ def _inspect_columns(
         show_columns(one, console, everything=everything)
         for told in column_advice(one):
             console.print(shown(str(told)))
-    _warn([one.spec for one in found], console)
+    _warn(found, console)
     if len(found) == 2:
-        compare_columns(found[0], found[1], console)
+        compare([one.spec for one in found], compared_columns(*found), console)
     if page is not None:
         from data_prep.inspect.column_page import column_page
 
@@ -81,13 +82,13 @@ def _print(summaries: Sequence[FolderSummary], console: Console, *, features: bo
             named = isinstance(spec.features, dict)
             what = "named arrays" if named else f"{spec.single.dtype} without a scale: tokens to a model"
             print(f"{visible(spec.name)}: features are {what}, without a mean")
-    _warn([summary.spec for summary in summaries], console)
+    _warn(summaries, console)
     if len(summaries) == 2:
-        compare(summaries[0], summaries[1], console)
+        compare([one.spec for one in summaries], compared(*summaries), console)
 
 
-def _warn(specs: Sequence[FederationSpec | VerticalSpec], console: Console) -> None:
-    for spec in specs:
-        for doubt in doubts(spec):
-            of = f"{spec.name}: " if len(specs) > 1 else ""
-            console.print(shown(f"Warning: {of}{doubt.what}"))
+def _warn(found: Sequence[FolderSummary | ColumnsSummary], console: Console) -> None:
+    for one in found:
+        for told in one.warnings:
+            of = f"{one.spec.name}: " if len(found) > 1 else ""
+            console.print(shown(f"Warning: {of}{told}"))

@@ -3,17 +3,18 @@ a table with a bar and a label histogram a silo, and what it amounts to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from data_prep.inspect import advice
 from data_prep.inspect.feature_moments import target_columns
-from data_prep.inspect.summary import FolderSummary, Measure
+from data_prep.inspect.summary import FEATURE_HEADS, FolderSummary, Measure, title_of
 from mpifl.common import visible
 from mpifl.data.shards import SPLITS, FederationSpec, ShardEntry, VerticalSpec
 
@@ -43,6 +44,8 @@ def show(summary: FolderSummary, console: Console, *, everything: bool = False) 
     ):
         if names:
             console.print(shown(f"{what}: {first_of(names)}"))
+    if features := summary.feature_rows():
+        console.print(_features(features, everything))
     console.print(shown(totals(spec)))
     if told := grouped(spec):
         console.print(shown(told))
@@ -62,21 +65,20 @@ def first_of(names: Sequence[str]) -> str:
     return first if len(names) <= MOST_NAMES else f"{first}, ... ({len(names):,})"
 
 
-def compare(first: FolderSummary, second: FolderSummary, console: Console) -> None:
-    """Print two federations side by side."""
-    for letter, summary in (("A", first), ("B", second)):
-        console.print(shown(f"{letter}  {summary.spec.name}: {summary.title}", style="bold"))
-    console.print(difference_table(compared(first, second)))
-
-
-def difference_table(rows: Sequence[tuple[str, str, str, str]]) -> Table:
-    """Return the table of a comparison."""
+def compare(
+    specs: Sequence[FederationSpec | VerticalSpec],
+    rows: Sequence[tuple[str, str, str, str]],
+    console: Console,
+) -> None:
+    """Print two folders side by side: what each is called and holds, and rows of what differs."""
+    for letter, spec in zip("AB", specs, strict=True):
+        console.print(shown(f"{letter}  {spec.name}: {title_of(spec)}", style="bold"))
     table = Table(header_style="bold")
     for heading in ("", "A", "B", "B - A"):
         table.add_column(heading, justify="left" if heading == "" else "right")
     for row in rows:
         table.add_row(*map(shown, row))
-    return table
+    console.print(table)
 
 
 def compared(first: FolderSummary, second: FolderSummary) -> list[tuple[str, str, str, str]]:
@@ -117,47 +119,46 @@ def _table(summary: FolderSummary, console: Console, everything: bool) -> Table:
     spec = summary.spec
     splits = [split for split in SPLITS if any(split in entry.examples for entry in spec.silos)]
     unicode = console.encoding.lower().startswith("utf")
-    moments = ["mean", "deviation"] if summary.moments else []
-    groups = ["groups"] if any(entry.groups for entry in spec.silos) else []
+    moments = ["mean", "deviation"] if summary.of_one_kind else []
     table = Table(header_style="bold")
     labels = ["labels", "seen"] if summary.labelled else ["tokens"] if summary.tokens_of(0) else []
-    for heading in (
-        "silo",
-        "name",
-        *splits,
-        *groups,
-        "size",
-        *labels,
-        *moments,
-        *summary.target_names(MOST_TARGETS),
-        "file",
-    ):
-        left = heading in ("name", "size", "labels")
+    groups = [f"{split} groups" for split in summary.splits_of_groups]
+    labels += [*moments, *summary.target_names(MOST_TARGETS)]
+    for heading in ("silo", "name", *splits, *groups, "size", *labels, "file"):
+        left: JustifyMethod = "left" if heading in ("name", "size", "labels") else "right"
         widest = WIDEST_NAME if heading == "name" else None
         least = 8 if heading == "file" and summary.targets else None  # cut off it would be another size
-        table.add_column(
-            shown(heading),
-            justify="left" if left else "right",
-            no_wrap=True,
-            min_width=least,
-            max_width=widest,
-        )
-    rows, largest = chosen_rows(len(spec.silos), everything), int(summary.sizes.max())
-    for silo in rows:
+        table.add_column(shown(heading), justify=left, no_wrap=True, min_width=least, max_width=widest)
+    largest = int(summary.sizes.max())
+
+    def cells_of(silo: int) -> list[str]:
         entry = spec.silos[silo]
         size = bar(summary.sizes[silo] / max(largest, 1), unicode)
         drawn = _drawn(summary, silo, unicode)
-        figures = [
-            *_moments(summary, silo),
-            *summary.target_figures(silo, MOST_TARGETS),
-            decimal(entry.bytes),
-        ]
-        owned = [f"{sum(entry.groups.values()):,}" if entry.groups else ""] if groups else []
-        cells = [str(silo), entry.name, *_examples(entry, splits), *owned, size, *drawn, *figures]
-        table.add_row(
-            *map(shown, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1]
-        )
+        figures = [*_moments(summary, silo), *summary.target_figures(silo, MOST_TARGETS)]
+        many = [*_examples(entry, splits), *summary.groups_of(silo)]
+        held = [*many, size, *drawn, *figures, decimal(entry.bytes)]
+        return [str(silo), entry.name, *held]
+
+    return filled(table, cells_of, len(spec.silos), everything)
+
+
+def filled(table: Table, cells_of: Callable[[int], Sequence[str]], many: int, everything: bool) -> Table:
+    """Return a table with the rows to show of so many, a line where others are left out."""
+    chosen = chosen_rows(many, everything)
+    for at in chosen:
+        cut = len(chosen) < many and at == chosen[len(chosen) // 2 - 1]
+        table.add_row(*map(shown, cells_of(at)), end_section=cut)
     return table
+
+
+def _features(rows: Sequence[Sequence[str]], everything: bool) -> Table:
+    """Return the table of features that have names."""
+    table = Table(header_style="bold")
+    for heading in FEATURE_HEADS:
+        widest = WIDEST_NAME if heading == FEATURE_HEADS[0] else None
+        table.add_column(heading, justify="right" if widest is None else "left", max_width=widest)
+    return filled(table, rows.__getitem__, len(rows), everything)
 
 
 def _drawn(summary: FolderSummary, silo: int, unicode: bool) -> list[str]:
@@ -171,7 +172,8 @@ def _examples(entry: ShardEntry, splits: Sequence[str]) -> list[str]:
 
 
 def _moments(summary: FolderSummary, silo: int) -> list[str]:
-    return [f"{figure:.4g}" for figure in summary.moments[silo].overall()] if summary.moments else []
+    moments = summary.moments or []
+    return [f"{of:.4g}".replace("-", "−") for of in moments[silo].overall()] if summary.of_one_kind else []
 
 
 def _seen(of_label: np.ndarray) -> str:
@@ -214,13 +216,17 @@ def totals(spec: FederationSpec) -> str:
 
 def grouped(spec: FederationSpec) -> str:
     """Say of how many groups the silos' examples are; nothing where no shard says it."""
-    known = [entry for entry in spec.silos if entry.groups]
-    groups = sum(sum((entry.groups or {}).values()) for entry in known)
-    if not groups:
+    groups, rows = Counter[str](), 0
+    for entry in spec.silos:
+        groups.update(entry.groups or {})
+        rows += sum(entry.examples[split] for split in entry.groups or ())
+    if not (many := groups.total()):
         return ""
-    rows = sum(sum(entry.examples[split] for split in entry.groups or ()) for entry in known)
     name = f" of {spec.scheme['group']}" if "group" in spec.scheme else ""
-    return f"Groups{name}: {groups:,}, with {rows / groups:.3g} rows each on average"
+    each = ", ".join(f"{groups[split]:,} {split}" for split in SPLITS if split in groups)
+    server = sum((spec.test.groups or {}).values()) if spec.test else 0
+    tested = f"; the server's test set {server:,}" * (server > 0)
+    return f"Groups{name}: {many:,}, with {rows / many:.3g} rows each on average: {each}{tested}"
 
 
 def _measures(summary: FolderSummary) -> Table:

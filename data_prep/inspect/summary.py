@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_prep.dataset import of_tokens
+from data_prep.dataset import codes_told, doubts, ids_told, of_tokens, units_told
 from data_prep.inspect.feature_moments import (
     FeatureMoments,
     feature_moments,
     feature_skew,
     target_columns,
     target_moments,
+    total,
 )
 from data_prep.inspect.heterogeneity import heterogeneity, jensen_shannon
 from mpifl.data import Features
-from mpifl.data.shards import FederationSpec, VerticalSpec, by_path, read_federation
+from mpifl.data.shards import SPLITS, FederationSpec, VerticalSpec, by_path, read_federation
 
+FEATURE_HEADS = ("feature", "mean", "deviation", "lowest at a silo", "highest at a silo")
+"""The headings of a table of features that have names."""
 MOST_DRAWN = 6
 """Columns of targets that have a drawing each."""
 
@@ -56,12 +60,34 @@ class FolderSummary:
         counts: The training labels of every silo, int [silos, classes]; [silos, 0] where targets are values.
         moments: Those of every silo's features, if the shards were read.
         targets: Those of every silo's targets, if the shards were read and targets are values.
+        looked: What the shards make doubtful, if they were read.
     """
 
     spec: FederationSpec
     counts: np.ndarray
     moments: list[FeatureMoments] | None = None
     targets: list[FeatureMoments] | None = None
+    looked: Sequence[str] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return what is doubtful: by `federation.json`, and by the shards if they were read."""
+        return [*(doubt.what for doubt in doubts(self.spec)), *self.looked]
+
+    @property
+    def splits_of_groups(self) -> list[str]:
+        """Return the splits of which silos have groups."""
+        return [split for split in SPLITS if any(split in (of.groups or ()) for of in self.spec.silos)]
+
+    def groups_of(self, silo: int) -> list[str]:
+        """Return of how many groups a silo's rows are, in each of these splits."""
+        groups = self.spec.silos[silo].groups or {}
+        return [f"{groups[split]:,}" if split in groups else "" for split in self.splits_of_groups]
+
+    @property
+    def called(self) -> list[str]:
+        """Return the names of silos."""
+        return [entry.name for entry in self.spec.silos]
 
     @property
     def labelled(self) -> bool:
@@ -74,6 +100,25 @@ class FolderSummary:
         if self.labelled or self.spec.classes is None or isinstance(features, dict) or features.ragged:
             return []
         return [f"{of.examples['train'] * math.prod(features.shape):,}"] if is_tokens(features) else []
+
+    @property
+    def of_one_kind(self) -> bool:
+        """Tell whether features have a mean of all together: none where they are columns with names, in units
+        of their own."""
+        return bool(self.moments) and not self.spec.feature_names
+
+    def feature_rows(self) -> list[list[str]]:
+        """Return name, mean, deviation, lowest and highest mean of a silo, for each feature with a name."""
+        silos, names = self.moments or [], self.spec.feature_names or []
+        if not silos or len(silos[0].mean) != len(names):
+            return []
+        pooled, means = total(silos), np.array([one.mean for one in silos])
+        ends = [
+            [f"{means[silo, at]:.4g} {self.called[silo]}" for at, silo in enumerate(of)]
+            for of in (means.argmin(axis=0).tolist(), means.argmax(axis=0).tolist())
+        ]
+        figures = [[f"{one:.4g}" for one in of] for of in (pooled.mean, pooled.deviation)]
+        return [list(row) for row in zip(names, *figures, *ends, strict=True)]
 
     def target_names(self, most: int) -> list[str]:
         """Return what is shown of targets, as headings: their columns, or all as one where they are more."""
@@ -130,8 +175,8 @@ class FolderSummary:
         pooled = "mean Jensen-Shannon divergence to the pooled labels"
         moved = "mean earth mover's (total variation) distance"
         measures = [
-            Measure("Label skew", pooled, found.jensen_shannon, "bit", 1.0),
-            Measure("Label skew", moved, found.total_variation, "", 1.0),
+            Measure("Label divergence", pooled, found.jensen_shannon, "bit", 1.0),
+            Measure("Label distance", moved, found.total_variation, "", 1.0),
         ]
         measures = measures if self.labelled else []
         measures.append(Measure("Size skew", "Gini coefficient of the training sets", found.gini, "", 1.0))
@@ -167,7 +212,8 @@ def title_of(spec: FederationSpec | VerticalSpec) -> str:
     examples = ", ".join(" ".join(filter(None, told)) for told in inputs)
     classes = f"a vocabulary of {spec.classes}" if of_tokens(spec) else f"{spec.classes} classes"
     learned = f"targets {spec.aim}" if spec.classes is None else classes
-    cut = f"{spec.source.get('name')} by {spec.scheme.get('name')} ({options}), seed {spec.seed}"
+    cut = f"{spec.source.get('name') or spec.name} by {spec.scheme.get('name')}"
+    cut += f" ({options})" * bool(options) + f", seed {spec.seed}"
     return f"{cut}; {examples}, {learned}"
 
 
@@ -180,9 +226,10 @@ def summarise(folder: Path, *, features: bool = False) -> FolderSummary:
     """Read a folder's `federation.json`, and with `features` its shards, unless tokens are in them."""
     spec = read_federation(folder)
     moments = feature_moments(folder, spec) if features and not tokens(spec) else None
-    return FolderSummary(
-        spec, label_counts(spec), moments, target_moments(folder, spec) if features else None
-    )
+    targets = target_moments(folder, spec) if features else None
+    looks = (units_told, codes_told, ids_told) if features else ()
+    looked = [told for look in looks for told in look(folder, spec)]
+    return FolderSummary(spec, label_counts(spec), moments, targets, looked)
 
 
 def tokens(spec: FederationSpec) -> bool:

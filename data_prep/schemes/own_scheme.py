@@ -59,7 +59,7 @@ class OwnScheme(Scheme):
         for column in asked:
             if known[column] is None:
                 raise InputError(
-                    f"--scheme: '{self.name}' cuts by {column}, which {data.where} has not; add it"
+                    f"--scheme: '{self.name}' cuts by {column}, which {data.where} does not have; add it"
                 )
         with blamed(self.name):
             given = {column: _read_only(known[column]) for column in asked}
@@ -101,5 +101,5 @@ def own_scheme(name: str, known: list[str]) -> OwnScheme:
         taken = []
     plain = all(one.kind is one.POSITIONAL_OR_KEYWORD for one in taken)
     if len(taken) < 3 or not plain or not {one.name for one in taken[3:]} <= {"silo", "order"}:
-        raise InputError(f"--scheme: '{name}' is no such function; {FORM}")
+        raise InputError(f"--scheme: '{name}' is not a function of this form; {FORM}")
     return OwnScheme(iid, name=name, function=function)

@@ -130,7 +130,7 @@ def _as_many(silos: int | None, wanted: Sequence[int], lines: int) -> int:
     if silos not in (None, len(wanted)):
         raise InputError(f"--sizes: {len(wanted)} silos, --silos says {silos}; leave --silos out")
     if sum(wanted) != lines:
-        raise InputError(f"--sizes: {sum(wanted)} columns in all; there are {lines} to be dealt")
+        raise InputError(f"--sizes: {sum(wanted)} columns in all; there are {lines} to deal")
     return len(wanted)
 
 

@@ -12,12 +12,22 @@ from typing import Any
 from pydantic import ValidationError
 
 from data_prep.dataset import changes_together
+from data_prep.site.gap_marks import unlike_gaps
+from data_prep.site.unlike_sites import OF_SITES
 from data_prep.sources import SOURCES
 from data_prep.tables import Encoder, TableSpec, is_needed, read_spec as read_table_spec, stated_columns
 from data_prep.write import unwritable
 from mpifl.common import InputError, write_atomic
 from mpifl.data import Features, Targets, check_kind
-from mpifl.data.shards import FederationSpec, ShardEntry, encoding_of, read_spec, shared_encoding, version_of
+from mpifl.data.shards import (
+    FederationSpec,
+    ShardEntry,
+    differing_images,
+    encoding_of,
+    read_spec,
+    shared_encoding,
+    version_of,
+)
 
 DESCRIBED = ("features", "classes", "targets", "class_names", "feature_names")
 """What the sites of a federation must have in common."""
@@ -182,8 +192,7 @@ def assemble(folder: Path) -> FederationSpec:
     seed = seeds.pop() if len(seeds) == 1 else 0  # what each site drew by is in its own entry
     update: dict[str, Any] = {"silos": entries, "test": test, "seed": seed, "scheme": common}
     source = {**first.source, **changes_together([specs[path] for path in paths])}
-    source["encoding"] = shared_encoding([encoding_of(specs[path].source) for path in paths])
-    update["source"] = {key: value for key, value in source.items() if value is not None}
+    update["source"] = _encoded(source, {path: specs[path] for path in paths})
     whole = first.model_copy(update=update)
     return describe(folder / "federation.json", whole)
 
@@ -208,11 +217,33 @@ def _joined(folder: Path, known: FederationSpec, new: Mapping[Path, FederationSp
     _check_numbers(folder, entries)
     notes = {**(known.source.get("notes") or {}), **(changes_together([*new.values()])["notes"] or {})}
     source = {**known.source, **changes_together([known, *new.values()]), "notes": notes or None}
-    source["encoding"] = shared_encoding([encoding_of(spec.source) for spec in (known, *new.values())])
-    source = {key: value for key, value in source.items() if value is not None}
+    source = _encoded(source, {folder / "federation.json": known, **new})
     scheme = {**known.scheme, "name": "import"}  # a site numbers its rows and groups by itself
     update = {"silos": entries, "source": source, "scheme": scheme}
     return describe(folder / "federation.json", known.model_copy(update=update))
+
+
+def _encoded(source: Mapping[str, Any], specs: Mapping[Path, FederationSpec]) -> dict[str, Any]:
+    """Return a `source` with the encoding that all sites have; note where they read images, or gaps of
+    tables, in different ways."""
+    records = {path.name: encoding_of(spec.source) for path, spec in specs.items()}
+    found = {**source, "encoding": shared_encoding([*records.values()])}
+    if images := differing_images(records):
+        to_do = "import again with the same options, or name shards by --data"
+        images += f"; `mpifl predict --images` refuses runs on these shards: {to_do}"
+    lines = dict(zip(OF_SITES, (images, unlike_gaps([*specs.values()])), strict=True))
+    notes = {**(found.get("notes") or {}), **{kind: line for kind, line in lines.items() if line}}
+    return {key: value for key, value in (found | {"notes": notes or None}).items() if value is not None}
+
+
+def other_numbers(data: Path | None, path: Path, made: FederationSpec) -> list[str]:
+    """Return a line if a site's table or images became other numbers than by the agreed spec, or by the
+    federation in a folder."""
+    agreed = encoding_of(read_spec(path / "federation.json" if path.is_dir() else path).source)
+    told = encoding_of(made.source) or made.source["name"] not in ("csv", "parquet", "images", "nifti")
+    what = f"{data}: became other numbers than by the spec that the sites agreed on"
+    other = not told and agreed is not None
+    return [f"{what}; use its levels, means, deviations, ground, colours"] if other else []
 
 
 def _check_alike(path: Path, first: FederationSpec, other: Path, spec: FederationSpec) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from data_prep.cut import WriteOptions
-from data_prep.dataset import ids_told, lone_levels, units_told
+from data_prep.dataset import codes_told, ids_told, lone_levels, units_told
 from data_prep.schemes import Shares
 from data_prep.site.agreement import assemble, new_spec, spec_of_table
 from data_prep.site.site import Site, import_site
@@ -108,7 +108,7 @@ def join_sites(
     check_free(out)
     tables = {site: _table(site, path, spec) for site, path in given.items()}
     found = pooled(tables, [f"{site}.json" for site in given])
-    told = [*shared_groups(tables, holding.group), *_unlike_gaps(tables)]
+    told = shared_groups(tables, holding.group)
     with written_atomically(out) as folder:
         agreed = folder / AGREED
         agreed.mkdir()
@@ -122,19 +122,9 @@ def join_sites(
             more["source_options"] = kept_words(kind, holding.group, holding.order, words)
             import_site(kind, path, agreed / "agreed.json", folder, Site(number, site), holding.seed, **more)
         made = assemble(folder)
-        doubted = [*units_told(folder, made), *lone_levels(folder, made), *ids_told(folder, made)]
+        looks = (units_told, codes_told, lone_levels, ids_told)
+        doubted = [line for look in looks for line in look(folder, made)]
         return Joined(made, [*doubted, *told])
-
-
-def _unlike_gaps(tables: Mapping[str, SiteTable]) -> list[str]:
-    """Return a line where a site takes other texts for a missing value than the first one does."""
-    (first, of_first), *others = ((site, {*one.spec.missing}) for site, one in tables.items())
-    odd = next(((site, marks) for site, marks in others if marks != of_first), None)
-    if odd is None:
-        return []
-    alone = [f"{who} alone has {', '.join(map(repr, sorted(more)))}" for who, more in
-             ((first, of_first - odd[1]), (odd[0], odd[1] - of_first)) if more]  # fmt: skip
-    return [f"missing: specs of {first} and {odd[0]} differ: {'; '.join(alone)}; is it a gap at both?"]
 
 
 def _table(site: str, path: Path, spec: Path | None) -> SiteTable:
@@ -182,9 +172,9 @@ def shared_groups(tables: Mapping[str, SiteTable], group: str | None) -> list[st
     what = f"{count:,} group{'s' if count > 1 else ''} of {column} {'have' if count > 1 else 'has'} rows at"
     where = f"{what} two sites or more ({most:,} at {first} and {second})"
     remedy = (
-        "if these are the same persons, keep each at one site: else one site trains on whom another tests"
+        "if they are the same persons, keep each at one site: else one site trains on another's test rows"
     )
-    return [*said, f"{where}; {remedy}. Numbers that each site gave for itself mean nothing"]
+    return [*said, f"{where}; {remedy}. Where each site numbers for itself, equal numbers mean nothing"]
 
 
 def _unkept(tables: Mapping[str, SiteTable], of: Mapping[str, str | None]) -> list[str]:

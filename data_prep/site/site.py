@@ -26,6 +26,8 @@ from data_prep.cut import (
 from data_prep.dataset import Dataset, padded_to
 from data_prep.schemes import Shares, check_groups
 from data_prep.site.agreement import agreeing_on, as_agreed, describe, said_of
+from data_prep.site.converting import converted
+from data_prep.site.gap_marks import marks_told
 from data_prep.sources import find_source
 from data_prep.write import Ledger, NewShard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError, suggested
@@ -127,7 +129,7 @@ def _own_facts(
     if encoding is None and own is not None and own["kind"] in ("images", "volumes"):
         encoding = own
     alike = encoding is not None and own is not None and unlike(own, encoding) is None
-    origin = {"name": source, **data.told, **({"encoding": encoding} if alike else {})}
+    origin = {"name": source, **data.told, **marks_told(own), **({"encoding": encoding} if alike else {})}
     scheme = {"name": "import", **shares.told(data)}
     return {"silos": [], "test": None, "public": None, "seed": seed, "scheme": scheme, "source": origin}
 
@@ -169,7 +171,7 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
         if ours != theirs:
             of = "features" if path == "x" else path
             said = f"{of} of {what} {said_of(ours)}, the federation has {said_of(theirs)}"
-            raise InputError(f"{data.where}: {said}; convert them as the sites agreed")
+            raise InputError(f"{data.where}: {said}; {converted(data, what, ours, theirs)}")
     for what in ("scale", "offset") if data.scale is not None else ():
         ours, theirs = getattr(found["x"], what), getattr(wanted["x"], what)
         if ours != theirs:
@@ -178,6 +180,7 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
     data = _aimed(data, spec)
     data = _relabelled(data, spec)
     seen = {"scale": wanted["x"].scale, "offset": wanted["x"].offset} if "x" in wanted else {}
+    data = data.noting(features="") if seen.get("scale") else data
     return replace(data, **seen, classes=spec.classes)
 
 

@@ -1,5 +1,7 @@
 from .drawn_masks import (
     has_images as has_images,
+    images_in as images_in,
+    layout_seen as layout_seen,
     look_at_masks as look_at_masks,
     of_other_kinds as of_other_kinds,
 )

@@ -209,7 +209,7 @@ def _checked(
         check_finite(path, name, x, scale)
         return x
     if scale and x.dtype.kind in "iu" and 2.0 ** (8 * x.dtype.itemsize) * scale > LARGEST:
-        raise InputError(f"--option: scale={scale:g} given; times it, {x.dtype} may be beyond float32")
+        raise InputError(f"--option: scale={scale:g} given; {x.dtype} times this may be beyond float32")
     return finite(x, f"{path}: {name}", scale)
 
 

@@ -95,7 +95,7 @@ def _read_binary(path: Path, version: Version) -> Labelled:
     record = version.label_bytes + PIXELS
     if not content or len(content) % record:
         raise InputError(
-            f"{path}: {len(content)} bytes are no whole number of {record}-byte images; fetch it again"
+            f"{path}: {len(content)} bytes are not a whole number of {record}-byte images; fetch it again"
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, record)
     at = 0 if version is COARSE else version.label_bytes - 1  # CIFAR-100 has the coarse label first

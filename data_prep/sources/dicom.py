@@ -47,7 +47,7 @@ def read_dicom(
     if example not in EXAMPLES:
         raise InputError(f"--option: example={example} given; {choices(example, EXAMPLES)}")
     if bool(label) == bool(labels):
-        raise InputError("--option: say label=KEYWORD, or labels=FILE; one of them")
+        raise InputError("--option: give label=KEYWORD or labels=FILE, and not both")
     paths = files_below(folder, ("DICOMDIR",))
     files = {f"{folder.name}/**": digest_of(folder, paths)}
     table = Labels(Path(labels), files) if labels else None
@@ -147,15 +147,15 @@ def _images(path: Path, asked: list[str]) -> list[DicomHeader]:
         series, modality = str(header.get("SeriesInstanceUID", path.parent)), header.get("Modality", "none")
         places = [_position(header, frame) for frame in range(frames)]
     except Exception as error:  # pydicom's own, and whatever its readers of values raise
-        raise InputError(f"{path}: no DICOM file, or damaged ({said(error)}); remove it") from None
+        raise InputError(f"{path}: is not a DICOM file, or is damaged ({said(error)}); remove it") from None
     if not (kind and min(size) > 0 and frames > 0) or "SegmentSequence" in header:
-        what = "holds segments and no image" if "SegmentSequence" in header else "has no pixel data"
+        what = "holds segments, not an image" if "SegmentSequence" in header else "has no pixel data"
         raise InputError(f"{path}: {what} (modality {modality}); remove it from the folder")
     if kind not in (*GREY, PALETTE, *COLOUR) or channels != (3 if kind in COLOUR else 1):
         raise InputError(f"{path}: pixels are {kind} of {channels}; grey and RGB are read, convert it")
     for name, value in asked_of.items():
         if not value:
-            raise InputError(f"{path}: says no {name}; name another attribute, or write it there")
+            raise InputError(f"{path}: has no {name}; name another attribute, or write it there")
     owner = "\0".join([str(header.get("PatientID", "")), str(header.get("StudyInstanceUID", "")), series])
     shape = (1 if kind in GREY else 3, size[0], size[1])
     return [
@@ -199,7 +199,7 @@ def _in_order(own: list[DicomHeader], example: str) -> list[DicomHeader]:
     if example == "series" and len(own) > 1:
         if not known:
             odd = next((one.path for one in own if one.position is None), own[0].path)
-            told = "not all of its series say a position, or all a number"
+            told = "some images of its series have a position, and some only a number"
             raise InputError(f"{odd}: {told}; use example=slice")
         for image, after in pairwise(ordered):
             shared = image.path == after.path and not image.apart

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.sources.mask_pixels import SMOOTHED, are_levels, values_for
-from data_prep.sources.masks import NUMBERED
+from data_prep.sources.mask_names import Layout, layout_of, masks_among, without_masks
+from data_prep.sources.mask_pixels import NUMBERED, SMOOTHED, are_levels, values_for
+from data_prep.sources.nifti import ENDINGS as VOLUMES
 from data_prep.sources.orientation import DAMAGED
 from data_prep.sources.pictures import ENDINGS, form_of, opened, told_depths
 
@@ -33,9 +33,10 @@ def look_at_masks(images: Path, masks: Path) -> SeenMasks:
     Raises:
         InputError: a file is no image.
     """
-    sizes = {form_of(path)[1:3] for path in _pictures(images)}
+    drawn = masks_among(images, [*_pictures(images)]) if images.samefile(masks) else [*_pictures(masks)]
+    sizes = {form_of(path)[1:3] for path in {*_pictures(images)} - {*drawn}}
     seen = np.zeros(256, bool)
-    for path in itertools.islice(_pictures(masks), MOST_READ):
+    for path in drawn[:MOST_READ]:
         seen[_numbers_in(path)] = True
     found = np.flatnonzero(seen).tolist()
     values = values_for(found) if are_levels(found) else ""
@@ -43,10 +44,19 @@ def look_at_masks(images: Path, masks: Path) -> SeenMasks:
     return SeenMasks(len(sizes) < 2, values, refused if are_levels(found) and not values else "")
 
 
-def of_other_kinds(images: Path) -> str:
-    """Say which image in a folder and below has pixels of another kind than others; "" if none has."""
-    paths = list(_pictures(images))
-    return told_depths(paths, [form_of(path) for path in paths])
+def of_other_kinds(images: Sequence[Path]) -> str:
+    """Say which image has pixels of another kind than others; "" if none has."""
+    return told_depths(images, [form_of(path) for path in images])
+
+
+def layout_seen(folder: Path) -> Layout | None:
+    """Return where the images and masks of a folder lie, if most of its images have a mask there."""
+    return layout_of(folder, [*_pictures(folder, VOLUMES)]) if folder.is_dir() else None
+
+
+def images_in(folder: Path) -> list[Path]:
+    """Return the images in a folder and below, volumes too, by their paths, without masks among them."""
+    return without_masks(folder, [*_pictures(folder, VOLUMES)])[0]
 
 
 def has_images(folder: Path) -> bool:
@@ -54,10 +64,11 @@ def has_images(folder: Path) -> bool:
     return any(True for _ in _pictures(folder))
 
 
-def _pictures(folder: Path) -> Iterator[Path]:
-    """Yield the images in a folder, by their paths."""
+def _pictures(folder: Path, more: tuple[str, ...] = ()) -> Iterator[Path]:
+    """Yield the images in a folder, by their paths, and files with more endings."""
     for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file():
+        named = path.name.lower().endswith((*ENDINGS, *more))
+        if named and not path.name.startswith(".") and path.is_file():
             yield path
 
 

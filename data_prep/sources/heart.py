@@ -13,6 +13,7 @@ from data_prep.dataset import Dataset
 from data_prep.schemes import Shares
 from data_prep.sources.reading import held_in, known_folder
 from mpifl.common import InputError
+from mpifl.common.machine import floors
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 COLUMNS = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
@@ -26,11 +27,15 @@ DUMMIES = ("cp", "restecg")
 DIAGNOSES = (0, 1, 2, 3, 4)
 HELD_OUT = Shares(test=0.34)
 """FLamby's test share of every hospital."""
+FLAMBYS = {"train_size": 0.66, "test_size": 1 - 0.66, "random_state": 43}
+"""How FLamby has scikit-learn split a hospital's rows: once for all seeds."""
+FEWEST = 2
+"""Up to so many rows of a class FLamby's split of a hospital is not stratified."""
 ROUNDING = 1e-6
 """A deviation this small beside its mean is what rounding leaves of a constant column."""
 
 
-def read_heart(data: Path | None, seed: int) -> Dataset:
+def read_heart(data: Path | None, seed: int, *, flamby: bool = False) -> Dataset:
     """Read the four `processed.*.data` files of a folder; `$MPIFL_DATA/heart-disease` if no folder is given.
 
     Rows that lack a used value are left out (du Terrail et al. 2022, "FLamby", Fed-Heart-Disease). Features
@@ -39,18 +44,42 @@ def read_heart(data: Path | None, seed: int) -> Dataset:
     a lower share, holds out has a part in them: so rows are held out without regard to their class. A label
     is 1 where the diagnosis is above 0. There is no test set of the server's: what hospitals hold out stays
     with them.
+
+    Args:
+        flamby: Whether hospitals hold out the rows that FLamby does, and each is standardised by its own
+            other rows, as there.
     """
     folder = known_folder("heart-disease", data, "of the four processed.*.data")
     files: dict[str, str] = {}
     paths = [held_in(folder, folder / f"processed.{name}.data") for name in HOSPITALS]
     every = [_read_hospital(path, files) for path in paths]
     tables = [table[~np.isnan(table).any(axis=1)] for table in every]
-    x = _standardised([_features(table) for table in tables], seed)
-    y = np.concatenate([table[:, -1] > 0 for table in tables]).astype(np.int64)
+    hospitals = [_features(table) for table in tables]
+    labels = [(table[:, -1] > 0).astype(np.int64) for table in tables]
+    held = [held_out_by_flamby(own) for own in labels] if flamby else None
+    x = _standardised(hospitals, seed) if held is None else _standardised_alone(hospitals, held)
+    y = np.concatenate(labels)
     silo = np.repeat(np.arange(len(HOSPITALS)), [len(table) for table in tables])
     names = dict(enumerate(HOSPITALS))
     more: dict[str, Any] = {"silo": silo, "silo_names": names, "class_names": ("healthy", "diseased")}
-    return Dataset(str(folder), x, y, 2, files, by_rows=True, done=_done(every, tables), **more)
+    more |= {"by_rows": True} if held is None else {"held": np.concatenate(held)}
+    return Dataset(str(folder), x, y, 2, files, done=_done(every, tables), **more)
+
+
+def held_out_by_flamby(labels: np.ndarray) -> np.ndarray:
+    """Return which rows of a hospital FLamby tests on, bool [n], by its labels 0 and 1.
+
+    Raises:
+        InputError: scikit-learn, which splits them, is not installed.
+    """
+    try:
+        from sklearn.model_selection import train_test_split
+    except ImportError:
+        raise InputError("--flamby: scikit-learn makes that split; pip install 'mpifl[digits]'") from None
+    floors.hold("digits")
+    rows = np.arange(len(labels))
+    few = min(np.bincount(labels, minlength=2)) <= FEWEST
+    return np.isin(rows, train_test_split(rows, stratify=None if few else labels, **FLAMBYS)[1])
 
 
 def _read_hospital(path: Path, files: dict[str, str]) -> np.ndarray:
@@ -135,3 +164,14 @@ def _standardised(hospitals: Sequence[np.ndarray], seed: int) -> np.ndarray:
     constant = deviation <= ROUNDING * np.abs(mean)
     x: np.ndarray = (np.concatenate(hospitals) - mean) / np.where(constant, 1.0, deviation)
     return x.astype(np.float32)
+
+
+def _standardised_alone(hospitals: Sequence[np.ndarray], held: Sequence[np.ndarray]) -> np.ndarray:
+    """Bring each hospital's rows to mean 0 and sample deviation 1 over its own training rows, float32 [n,
+    13]."""
+    found = list[np.ndarray]()
+    for x, tested in zip(hospitals, held, strict=True):
+        mean, deviation = x[~tested].mean(axis=0), x[~tested].std(axis=0, ddof=1)
+        constant = deviation <= ROUNDING * np.abs(mean)
+        found.append((x - mean) / np.where(constant, 1.0, deviation))
+    return np.concatenate(found).astype(np.float32)

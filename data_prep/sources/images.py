@@ -10,6 +10,7 @@ import numpy as np
 
 from data_prep.dataset import Dataset, noted_as
 from data_prep.sources.image_groups import ImageGroups
+from data_prep.sources.mask_names import layout_of, masks_among
 from data_prep.sources.mask_pixels import Pixels
 from data_prep.sources.masks import read_masked
 from data_prep.sources.pictures import (
@@ -84,6 +85,7 @@ def _classified(folder: Path, manner: Manner, owners: ImageGroups, *, by_silo: b
         check_beside(folder, folder, SPLITS, ENDINGS)
         test_paths, test_y = _listed(folder / "test", folder, names, owners)
     every = [*paths, *test_paths]
+    _check_no_masks(folder, every)
     form, mixed = common_form(every, manner.size, manner.grey)
     files = {f"{folder.name}/**": digest_of(folder, every)}
     test = (manner.rows(test_paths, form), test_y) if split else None
@@ -91,6 +93,18 @@ def _classified(folder: Path, manner: Manner, owners: ImageGroups, *, by_silo: b
     more |= owners.of(paths, test_paths, more.get("silo"))
     more |= noted_as(groups=owners.doubt(every), colours=mixed)
     return Dataset(str(folder), manner.rows(paths, form), y, len(names), files, test=test, **more)
+
+
+def _check_no_masks(folder: Path, paths: Sequence[Path]) -> None:
+    """Refuse files that are masks of others: they would be images of a class."""
+    if not (masks := masks_among(folder, paths)):
+        return
+    lying, named = layout_of(folder, paths), "masks=DIR"
+    if lying:
+        by_silo = " --silo parent" * (lying.images == lying.masks)
+        named = f"--data {lying.images} --masks {lying.masks}{by_silo}"
+    what = f"looks like the mask of an image by name or pixels, as {len(masks):,} of {len(paths):,} files do"
+    raise InputError(f"{masks[0]}: {what}; say {named} to learn masks, or move them out of {folder}")
 
 
 def _of_silos(folder: Path, owners: ImageGroups) -> tuple[list[str], list[Path], np.ndarray, dict[str, Any]]:

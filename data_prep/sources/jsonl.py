@@ -44,6 +44,14 @@ class TextLine(NamedTuple):
     group: str | None
     file: Path | None = None
 
+    def id(self, folder: Path) -> str | None:
+        """Return the path of its file in a folder, and of several texts in it the line; None without a
+        folder."""
+        if self.file is None:
+            return None
+        name = self.file.relative_to(folder).as_posix()
+        return name if self.file.suffix.lower() == ".txt" else f"{name}:{self.number}"
+
 
 def read_jsonl(
     data: Path | None,
@@ -78,14 +86,14 @@ def read_jsonl(
         raise InputError(f"--option: length={length} given; it must be from 1 to {MOST_LENGTH:,}")
     _note(path, silo, files)
     cutter = Cutter(tokens_of(tokenizer, end, files), length, silo, group, ragged, one_silo)
-    silos, groups, records, of_test = (Keys() for _ in range(4))
-    x, y = cutter.read(path, silos, groups, records)
+    silos, groups, records, of_test, ids = (Keys() for _ in range(5))
+    x, y = cutter.read(path, silos, groups, records, ids)
     held = cutter.read(noted(Path(test), files), Keys(), groups, of_test) if test else None
     x, held = named(x), held and (named(held[0]), held[1])
     targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE, ragged=ragged)
     numbers, names = silos.numbered() if not one_silo and (silo or path.is_dir()) else (None, None)
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
-    more |= {"encoding": encoding_by(tokenizer, end), "given": records.provenance()}
+    more |= {"encoding": encoding_by(tokenizer, end), "given": records.provenance(ids)}
     more["groups"] = groups.groups(group, len(y), tested=bool(test)) or _of_texts(groups, numbers, len(y))
     more["given_of_test"] = of_test.provenance() if test else None
     told = noted_as(texts=_of_many_lines(path, silos.codes(), records.codes()) if path.is_dir() else "")
@@ -93,9 +101,13 @@ def read_jsonl(
 
 
 def _of_many_lines(folder: Path, silo: np.ndarray, record: np.ndarray) -> str:
-    """Say how many .txt files of a folder have several lines, each of which might be meant as a text."""
-    every = (one for files in silo_files(folder, ENDINGS).values() for one in files)
-    paths = [one for one in every if one.suffix.lower() == ".txt"]
+    """Say how many .txt files of a folder have several lines, each of which might be meant as a text; not
+    where a silo has several such files, which are its texts."""
+    silos = [
+        [one for one in files if one.suffix.lower() == ".txt"]
+        for files in silo_files(folder, ENDINGS).values()
+    ]
+    paths = [one for files in silos for one in files if max(map(len, silos)) == 1]
     if not (many := sum(len(text_of(one).split("\n", 2)) > 2 for one in paths)):
         return ""
     texts = np.unique(np.stack([silo, record[: len(silo)]]), axis=1).shape[1]
@@ -144,9 +156,11 @@ class Cutter:
     ragged: bool = False
     one_silo: bool = False
 
-    def read(self, path: Path, silos: Keys, groups: Keys, records: Keys) -> tuple[Column, Column]:
+    def read(
+        self, path: Path, silos: Keys, groups: Keys, records: Keys, ids: Keys | None = None
+    ) -> tuple[Column, Column]:
         """Read a file: sequences and their targets, [n, length], in files that are mapped; note whose each
-        is, and the number of its text."""
+        is, the number of its text, and of a folder its name there."""
         x, y = UnevenSpool(ragged=True), UnevenSpool(ragged=True)
         lines = _of_files(path, self.group) if path.is_dir() else text_lines(path, self.silo, self.group)
         while some := list(islice(lines, LINES)):
@@ -162,7 +176,13 @@ class Cutter:
                 apart = self.one_silo or (line.file and line.file.parent != path)
                 record = f"{line.file.name}:{line.number}" if line.file and apart else str(line.number)
                 whose = line.group if self.group else f"{line.silo}:{record}"
-                for keys, name in ((silos, line.silo), (groups, whose), (records, record)):
+                noted_in = (
+                    (silos, line.silo),
+                    (groups, whose),
+                    (records, record),
+                    (ids or Keys(), line.id(path)),
+                )
+                for keys, name in noted_in:
                     names = [] if name is None else [name]
                     keys.append(names, np.zeros(len(own_x) * len(names), np.int64))
         if not len(rows := x.rows()):
@@ -243,9 +263,9 @@ def _line(
     try:
         found = json.loads(content.decode("utf-8-sig" if number == 1 else "utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: no JSON in UTF-8 ({str(error)[:80]}); {FORM}") from None
+        raise InputError(f"{where}: is not JSON in UTF-8 ({str(error)[:80]}); {FORM}") from None
     if not isinstance(found, dict):
-        raise InputError(f"{where}: {type(found).__name__}, no object; {FORM}")
+        raise InputError(f"{where}: is {type(found).__name__}, not an object; {FORM}")
     given = [key for key in ("text", "prompt", "completion") if key in found]
     if given not in (["text"], ["prompt", "completion"]):
         raise InputError(f"{where}: has {' and '.join(given) or 'no text'}; {FORM}")

@@ -214,7 +214,7 @@ class Text:
 
     def _wrong(self, what: object) -> InputError:
         return InputError(
-            f"{self.path}: no JSON of LEAF's, or cut short ({str(what)[:80]}); LEAF writes {FORM}"
+            f"{self.path}: is not LEAF's JSON, or is cut short ({str(what)[:80]}); LEAF writes {FORM}"
         )
 
 
@@ -235,7 +235,7 @@ def _array(where: str, name: str, given: Any) -> np.ndarray:
     except (ValueError, OverflowError):
         array = np.empty(0, object)
     if array.dtype.kind not in KINDS or not array.ndim:
-        what = "numbers, or texts as classes, as many of each example"
+        what = "numbers, or texts as classes, equally many in each example"
         raise InputError(
             f"{where}: {name} is not {what}; correct it, or write a function of your own (module:function)"
         )

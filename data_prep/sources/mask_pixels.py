@@ -9,6 +9,8 @@ import numpy as np
 
 from mpifl.common import InputError
 
+NUMBERED = ("1", "L", "P", "I;16", "I")
+"""Pillow's modes of one number a pixel: a bit, a grey of 8 or 16 bits, or a place in a palette."""
 WHITE = 255
 BLACK_AND_WHITE, MIXED = [0, WHITE], [0, 1, WHITE]
 MOST_LEVELS = 8
@@ -61,18 +63,26 @@ class Pixels:
         numbers = self._by_colour(path, drawn, palette or []) if by_colour else drawn
         there = np.unique(numbers)
         self._seen = dict.fromkeys(there.tolist(), path) | self._seen
-        if (self._class[there] < 0).any():
-            raise InputError(f"{path}: {self._unnamed(there[self._class[there] < 0].tolist())}")
         return np.asarray(self._class[numbers], np.uint8)
 
-    def _unnamed(self, numbers: Sequence[int]) -> str:
-        """Say what is wrong with numbers that `values` does not name, and what would do."""
-        if numbers == [1] and np.flatnonzero(self._class >= 0).tolist() == BLACK_AND_WHITE:
-            mixed = "masks of 0/1 and of 0/255 are mixed; say --option values=0,1/255"
-            return f"has pixels of 1 beside 255: {mixed}, or write all alike"
-        if len(numbers) > MOST_LEVELS:
-            return f"has {len(numbers):,} grey levels that --option values does not name; {SMOOTHED}"
-        return f"has pixels of {numbers[0]}, which --option values does not name; add it"
+    def check_named(self) -> None:
+        """Refuse masks with numbers that `values` does not name, after a look at all of them."""
+        numbers, named = sorted(self._seen), np.flatnonzero(self._class >= 0).tolist()
+        if not (others := [number for number in numbers if number not in named]):
+            return
+        place, seen = self._seen[others[0]], [one for one in numbers if str(one) != self.ignore]
+        known = [number for number in seen if number in named]
+        if len(others) > MOST_LEVELS:
+            what = f"has {len(others):,} grey levels that --values does not name; {SMOOTHED}"
+        elif seen == MIXED and named == known and len(others) == 1:
+            what = f"has pixels of {others[0]} beside {known[-1]}: masks of 0/1 and of 0/255 are mixed"
+            what += "; say --values 0,1/255, or write all alike"
+        elif len(known) < 2 <= len(seen) == len(named):
+            first, last = ", ".join(map(str, seen[:-1])), seen[-1]
+            what = f"masks hold {first} and {last}; say --values {','.join(map(str, seen))}"
+        else:
+            what = f"has pixels of {others[0]}, which --values does not name; add it"
+        raise InputError(f"{place}: {what}")
 
     def _by_colour(self, path: Path, drawn: np.ndarray, palette: list[int]) -> np.ndarray:
         """Return places in the palette of the first mask that has one, by the colours of pixels."""
@@ -110,15 +120,15 @@ class Pixels:
         last = seen[-1]
         if seen == MIXED:
             what = f"masks of 0 and 1 ({self._seen[1].name}) and of 0 and 255 are mixed"
-            to_do = f"say --option values={values_for(seen)}, or write all alike; or ignore=255"
+            to_do = f"say --values {values_for(seen)}, or write all alike; or ignore=255"
             raise InputError(f"{self._seen[last]}: {what}; {to_do} if 255 does not count")
         if not values_for(seen):
             what = f"masks hold {len(seen):,} grey levels up to {last}; {SMOOTHED}"
-            raise InputError(f"{self._seen[last]}: {what}; if each is a class, say --option values=0,...")
+            raise InputError(f"{self._seen[last]}: {what}; if each is a class, say --values 0,...")
         what = (
             f"masks hold only {', '.join(map(str, seen[:-1]))} and {last}, which would be {last + 1} classes"
         )
-        hint = f"say --option values={values_for(seen)}, or ignore={last} if {last} does not count"
+        hint = f"say --values {values_for(seen)}, or ignore={last} if {last} does not count"
         raise InputError(f"{self._seen[last]}: {what}; {hint}")
 
 

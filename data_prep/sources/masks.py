@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from data_prep.dataset import Dataset, noted_as
 from data_prep.sources.aims import Wanted, aim_of
 from data_prep.sources.image_groups import ImageGroups
-from data_prep.sources.mask_pixels import WHITE, Pixels
+from data_prep.sources.mask_names import folders_of, image_of, masks_beside
+from data_prep.sources.mask_pixels import NUMBERED, WHITE, Pixels
 from data_prep.sources.orientation import DAMAGED, orientation_of, turned
 from data_prep.sources.pictures import (
     ENDINGS,
+    PHOTOMETRIC,
     Form,
     Manner,
     called,
@@ -29,8 +31,11 @@ from data_prep.sources.spool import Spool
 from data_prep.sources.within import SPLITS, check_beside, is_split, silo_folders
 from mpifl.common import InputError
 
-NUMBERED = ("1", "L", "P", "I;16", "I")
-"""Pillow's modes of one number a pixel: a bit, a grey of 8 or 16 bits, or a place in a palette."""
+if TYPE_CHECKING:
+    from PIL import Image
+
+OF_MASKS = (".png", ".tif", ".tiff")
+"""Endings of masks; JPEG would blur class numbers."""
 Pairs = list[tuple[Path, Path]]
 """Images and their masks."""
 
@@ -40,10 +45,10 @@ def read_masked(
 ) -> Dataset:
     """Read the images of a folder, or of its `train` and `test`, and masks of the same names in another.
 
-    A mask is a PNG image of its image's size, named as it but for the ending. The number of each pixel (its
-    grey, or its place in the palette) is the pixel's class: targets are uint8 [n, height, width]. Where
-    palettes differ, the first one numbers the colours, and how many masks it renumbers is told. Resized,
-    images are interpolated bilinearly, and masks take the nearest pixel.
+    A mask is a PNG or TIFF image of its image's size, named as it but for the ending and a word as `_mask`.
+    A pixel's number (grey, or the place in the palette) is its class: targets are uint8 [n, height, width].
+    Where palettes differ, the first one numbers the colours, and how many masks it renumbers is told.
+    Resized, images are interpolated bilinearly, and masks take the nearest pixel.
 
     Args:
         folder: The images.
@@ -76,18 +81,17 @@ def read_masked(
         f"masks={masks.name}/**": digest_of(masks, drawn),
     }
     more |= {"targets": aim.targets, **manner.told(images, form, **pixels.drawn)}
-    sizes = _resized(drawn, form) if manner.size is not None else ""
-    more |= noted_as(masks=pixels.told(len(drawn)), sizes=sizes, groups=owners.doubt(images), colours=mixed)
+    told = {"groups": owners.doubt(images, classes=False), "sizes": _resized(drawn, manner.size)}
+    more |= noted_as(masks=pixels.told(len(drawn)), **told, colours=mixed)
     more |= called(folder, own, *tested) | owners.of(own, tested[0] if tested else (), more.get("silo"))
     return Dataset(str(folder), x, aim.fitted(y), aim.classes, files, test=test, **more)
 
 
-def _resized(masks: Sequence[Path], form: Form) -> str:
-    """Say how many masks have another size than they are brought to; "" if none has."""
-    size = form.height, form.width
-    if not (count := sum(form_of(mask)[1:3] != size for mask in masks)):
+def _resized(masks: Sequence[Path], size: tuple[int, int] | None) -> str:
+    """Say how many masks have another size, height and width, than they are brought to; "" if none has."""
+    if size is None or not (count := sum(form_of(mask)[1:3] != size for mask in masks)):
         return ""
-    what = f"{count:,} of {len(masks):,} masks are resized to {form.width}x{form.height}"
+    what = f"{count:,} of {len(masks):,} masks are resized to {size[1]}x{size[0]}"
     return f"{what}: Dice and other scores are of masks of this size, and not of their own"
 
 
@@ -115,31 +119,48 @@ def _of_silos(folder: Path, masks: Path, owners: ImageGroups) -> tuple[list[Pair
 
 
 def _pairs(part: str, images: Path, masks: Path, owners: ImageGroups) -> Pairs:
-    """Return the images of a part of a folder by name, each with its mask."""
-    of_images = _by_stem(images / part, images, ENDINGS, "--data", owners)
-    of_masks = _by_stem(masks / part, masks, (".png",), "--option masks", owners)
-    images, masks = images / part, masks / part
+    """Return the images of a part of a folder by name, each with its mask: of its name in another folder, or
+    X_mask.png beside X.png."""
+    at, drawn_at = folders_of(images / part, masks / part)
+    found, drawn = _files(at, images, "--data", owners), _files(drawn_at, masks, "--option masks", owners)
+    found = [path for path in found if path != drawn_at]
+    if at == drawn_at:
+        drawn = masks_beside(found)
+        found = [path for path in found if path not in {*drawn}]
+        if found and not drawn:
+            what = "has no masks by their names; a mask of X.png is X_mask.png or X_seg.png there"
+            raise InputError(f"{at}: {what}; or name another folder by --masks")
+    of_images, of_masks = _by_stem(at, found, ENDINGS), _by_stem(drawn_at, drawn, OF_MASKS)
+    for stem in sorted(of_masks.keys() - of_images.keys()):
+        if (image := image_of(stem)) in of_images:
+            path = of_masks.pop(stem)
+            if image in of_masks:
+                what = f"{of_masks[image].name} is a mask of {of_images[image].name}, too"
+                raise InputError(f"{path}: {what}; an image has one mask, so join them into one")
+            of_masks[image] = path
     for stem, path in of_images.items():
         if stem not in of_masks:
-            raise InputError(f"{path}: has no mask; put {stem}.png into {masks}, or remove the image")
+            name = f"{stem}{'_mask' * (at == drawn_at)}.png"
+            raise InputError(f"{path}: has no mask; put {name} or .tif into {drawn_at}, or remove the image")
     for stem, path in of_masks.items():
         if stem not in of_images:
-            remedy = f"put the image into {images}, or remove the mask"
-            raise InputError(f"{path}: a mask without its image; {remedy}")
+            raise InputError(f"{path}: a mask without its image; put the image into {at}, or remove the mask")
     return [(path, of_masks[stem]) for stem, path in of_images.items()]
 
 
-def _by_stem(
-    folder: Path, named: Path, endings: Sequence[str], option: str, owners: ImageGroups
-) -> dict[str, Path]:
-    """Return the files of a folder by their paths in it without ending; refuse others."""
+def _files(folder: Path, named: Path, option: str, owners: ImageGroups) -> list[Path]:
     if not folder.is_dir():
-        raise InputError(f"{folder}: is not a folder; {option} must name one of {', '.join(endings)} files")
+        raise InputError(f"{folder}: is not a folder; {option} must name one of {', '.join(ENDINGS)} files")
+    return owners.files(folder, named)
+
+
+def _by_stem(folder: Path, paths: Sequence[Path], endings: Sequence[str]) -> dict[str, Path]:
+    """Return the files of a folder by their paths in it without ending; refuse others."""
     found: dict[str, Path] = {}
-    for path in owners.files(folder, named):
+    for path in paths:
         if path.is_dir():
-            hint = "of SITE/images and SITE/masks, data-prep import makes each site's shard; "
-            hint += "--group parent keeps together what lies in one folder, --silo parent makes folders silos"
+            hint = "of SITE/images and SITE/masks name the folder above by --data and by --masks, and say "
+            hint += "--silo parent; --group parent keeps together what lies in one folder"
             raise InputError(f"{path}: is a folder, and there may be only {', '.join(endings)} files; {hint}")
         if path.suffix.lower() not in endings or not path.is_file():
             raise InputError(f"{path}: is not one of {', '.join(endings)}; only such files may be there")
@@ -166,6 +187,7 @@ def _decoded(pairs: Pairs, form: Form, resize: bool, classes_of: Pixels) -> np.n
     spool = Spool()
     for _, mask in pairs:
         spool.append(_numbers(mask, form, resize, classes_of)[None])
+    classes_of.check_named()
     return spool.rows()
 
 
@@ -173,17 +195,28 @@ def _numbers(path: Path, form: Form, resize: bool, classes_of: Pixels) -> np.nda
     """Decode a mask, uint8 [height, width]."""
     height, width = form.height, form.width
     with opened(path) as image:
-        if image.mode not in NUMBERED or image.format != "PNG":
-            what = f"a mask of {image.format} in mode {image.mode}, and one number a pixel is its class"
-            raise InputError(f"{path}: {what}; store it as PNG, in grey or with a palette")
+        _check_numbered(path, image)
         try:
+            image.load()  # which turns a TIFF by itself
             mask = turned(image, orientation_of(path, image))
             mask = mask.resize((width, height), pillow().Resampling.NEAREST) if resize else mask
             drawn = np.asarray(mask)
             palette = image.getpalette("RGB") if image.mode == "P" else None
         except DAMAGED as error:
             raise InputError(f"{path}: the mask is damaged or cut short ({error}); replace it") from None
+    if (lowest := int(drawn.min(initial=0))) < 0:
+        raise InputError(f"{path}: has pixels of {lowest:,}; class numbers begin at 0, renumber them")
     if (highest := int(drawn.max(initial=0))) > WHITE:
         to_do = "class numbers end at 255; divide by 257, and save it with 8 bits"
         raise InputError(f"{path}: has pixels of {highest:,} in 16 bits; {to_do}")
     return classes_of(path, drawn.astype(np.uint8), palette)
+
+
+def _check_numbered(path: Path, image: Image.Image) -> None:
+    """Refuse a mask whose pixels are no class numbers as they are stored."""
+    if image.mode not in NUMBERED or image.format not in ("PNG", "TIFF"):
+        what = f"a mask of {image.format} in mode {image.mode}, and one number a pixel is its class"
+        raise InputError(f"{path}: {what}; store it as PNG, in grey or with a palette")
+    if image.format == "TIFF" and image.tag_v2.get(PHOTOMETRIC) == 0:  # type: ignore[attr-defined]
+        what = "0 stands for white in this TIFF mask, and class numbers would be turned round"
+        raise InputError(f"{path}: {what}; store it as PNG, or with 0 as black")

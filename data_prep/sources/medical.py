@@ -104,4 +104,4 @@ def _lines(path: Path) -> Iterator[list[str]]:
     except OSError as error:
         raise unreadable(path, error) from None
     except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: no CSV in UTF-8 ({error}); write it again") from None
+        raise InputError(f"{path}: is not CSV in UTF-8 ({error}); write it again") from None

@@ -20,9 +20,18 @@ from mpifl.common import InputError
 from mpifl.data import Array, Column, Features, Inputs, Ragged
 from mpifl.data.shards import by_path
 
+Seen = Mapping[int, tuple[str, float, float]]
+TO_DO = "Give x in that of the training"
+"""What to do where a column may have another unit."""
+
 
 def unlabelled_arrays(
-    path: Path, inputs: Inputs, record: Mapping[str, Any] | None = None, *, force: bool = False
+    path: Path,
+    inputs: Inputs,
+    record: Mapping[str, Any] | None = None,
+    seen: Seen | None = None,
+    *,
+    force: bool = False,
 ) -> tuple[Array, list[str]]:
     """Return x, or every x_NAME by its name, of a .npz file, and what is to be told of them.
 
@@ -33,10 +42,12 @@ def unlabelled_arrays(
         path: The file, as the source `npz` takes it.
         inputs: The format of an example of the training.
         record: The encoding of the training, by which columns are standardised if they were.
+        seen: By place in x, the name, mean and deviation that a column had in the training, if the run knows.
         force: Take columns that are too far from the training.
 
     Raises:
-        InputError: the file is damaged, or its arrays are not such as those of the training.
+        InputError: the file is damaged, its arrays are not such as those of the training, or a column is too
+            far from it.
     """
     found = features_in(path, "x", joined(path, load_arrays(path, PLAIN), PLAIN), None)
     whole = found if isinstance(found, Ragged | Beside) else found[:]
@@ -48,11 +59,24 @@ def unlabelled_arrays(
     if record is not None and record["kind"] == "arrays":
         given["x"], said = _standardised(path, given["x"], record, force=force)
         far = [f"warning: {path}: {said}"] if said else []
+    elif seen and (said := _far(path, given["x"], seen, force=force)):
+        far = [f"warning: {path}: {said}"]
     made: dict[str, Any] = {name: _alike(path, name, given[name], one) for name, one in wanted.items()}
     if len({len(one) for one in made.values()}) > 1:
         told = ", ".join(f"{name.replace('/', '_')} {len(one)}" for name, one in made.items())
         raise InputError(f"{path}: has different numbers of examples: {told}; make them alike")
     return {name[2:]: one for name, one in made.items()} if isinstance(inputs, dict) else made["x"], far
+
+
+def _far(path: Path, x: Any, seen: Seen, *, force: bool) -> str | None:
+    """Return a line about columns [n, d] that lie far from the training; one of another shape is refused
+    later."""
+    if not isinstance(x, np.ndarray) or x.ndim != 2 or x.shape[1] <= max(seen):
+        return None
+    afar = Afar({name: (mean, by) for name, mean, by in seen.values()}, TO_DO)
+    for at, (name, *_) in seen.items():
+        afar.look(name, x[:, at].astype(np.float64))
+    return afar.told(path, force=force)
 
 
 def _standardised(
@@ -67,9 +91,7 @@ def _standardised(
         raise InputError(f"{path}: {has}; give the same columns")
     try:
         found = in_deviations(x, known).astype(x.dtype)
-        afar = Afar(
-            {str(name): (mean, by) for name, (mean, by) in columns.items()}, "Give x in that of the training"
-        )
+        afar = Afar({str(name): (mean, by) for name, (mean, by) in columns.items()}, TO_DO)
     except (ValueError, TypeError):
         raise InputError(f"{path}: the training's statistics are damaged; name shards by --data") from None
     for name, column in zip(columns, x.T, strict=True):
@@ -85,7 +107,9 @@ def _alike(path: Path, name: str, rows: Any, wanted: Features) -> Column:
         rows if isinstance(rows, Ragged) else np.asarray(rows[:]),
     )
     if isinstance(array, Ragged) != wanted.ragged:
-        raise InputError(f"{where}: of one length here or in the training, and not in both; make them alike")
+        raise InputError(
+            f"{where}: examples have one length either here or in the training, not in both; make them alike"
+        )
     found, form = list(array.shape[1:]), list(wanted.shape)
     if found[wanted.ragged :] != form[wanted.ragged :] or (wanted.ragged and found[0] > form[0]):
         raise InputError(f"{where}: examples have shape {found}, the model takes {form}")

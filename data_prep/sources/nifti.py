@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_prep.dataset import Dataset, Groups, renumbered
+from data_prep.dataset import Dataset, Groups
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import dataset_of, with_options
+from data_prep.sources.image_groups import ImageGroups
+from data_prep.sources.mask_names import CHANNEL, image_of, layout_of, masked_among, stem_of
 from data_prep.sources.medical import MOST_NUMBERS, Labels, files_below, library, said
 from data_prep.sources.reading import digest_of, needed
 from data_prep.sources.spool import Spool
@@ -36,34 +38,63 @@ def read_nifti(
     X, Y].
 
     Labels stand in a table (`labels=FILE`: `file`, and the label), or each voxel's class in volumes of the
-    same names in another folder (`masks=DIR`). `silo=parent` has a volume's folder name its silo. Slices of a
-    volume stay together.
+    same names in another folder, or among the images (`masks=DIR`). `silo=parent` has a volume's folder, or
+    that above those of images and masks, name its silo. Slices of a volume stay together; `group` says which
+    volumes do, too, as `ImageGroups` has it.
     """
     library("nibabel", "nifti")
     folder = needed("nifti", data, "volumes, a folder of .nii or .nii.gz files")
-    for option, given, known in (("example", example, EXAMPLES), ("silo", silo or "parent", ("parent",))):
-        if given not in known:
-            raise InputError(f"--option: {option}={given} given; {choices(given, known)}")
-    if bool(labels) == bool(masks):
-        raise InputError("--option: say labels=FILE, or masks=DIR; one of them")
+    _check_options(example, silo, labels, masks)
+    owners = ImageGroups(wanted.group)
+    paths, drawn, inner = volumes_below(folder, by_silo=bool(silo)), dict[Path, Path](), False
     if masks:
-        check_there(Path(masks))
-    paths = volumes_below(folder, by_silo=bool(silo))
+        drawn, inner = _paired(folder, Path(masks), paths)
+        paths = [*drawn]
     files = {f"{folder.name}/**": digest_of(folder, paths)}
     rows = NiftiRows(paths, slices=example == "slice")
     if masks:
-        y, wanted = _masks(folder, Path(masks), paths, rows, files), wanted._replace(kind="classes")
+        files[f"masks={Path(masks).name}/**"] = digest_of(Path(masks), sorted(drawn.values()))
+        y, wanted = _masks(drawn, rows), wanted._replace(kind="classes")
     else:
         names = [path.relative_to(folder).as_posix() for path in paths]
         y = Labels(Path(labels), files).targets(names, wanted)[rows.owners]
     arrays: dict[str, Any] = {"x": rows, "y": y}
-    if silo:
-        arrays["silo"] = np.array([path.parent.name for path in paths])[rows.owners]
-    made = dataset_of(folder, arrays, files, wanted)
+    deep = owners.nested + inner
+    silos = np.array([_silo_of(folder, path, deep) for path in paths]) if silo else None
+    if silos is not None:
+        arrays["silo"] = silos[rows.owners]
+    made = dataset_of(folder, arrays, files, wanted._replace(group=""))
     names = [path.relative_to(folder).as_posix() for path in paths]
-    owners = Provenance(ids=ids_of(names)[rows.owners])
-    made = replace(made, given=owners, encoding=record_of("volumes", example=example))
-    return replace(made, groups=Groups("file", renumbered([rows.owners])[0])) if rows.slices else made
+    whose = Provenance(ids=ids_of(names)[rows.owners])
+    groups = _groups(paths, rows, owners.of(paths, (), silos).get("groups"))
+    made = replace(made, given=whose, encoding=record_of("volumes", example=example), groups=groups)
+    return made.noting(groups=owners.doubt(paths, classes=False))
+
+
+def _groups(paths: Sequence[Path], rows: NiftiRows, of_files: Groups | None) -> Groups | None:
+    """Return whose each example is, by what is known of files; slices of a file stay together anyhow."""
+    if of_files is None and rows.slices:
+        of_files = Groups("file", np.arange(len(paths)))
+    return of_files and replace(of_files, of=of_files.of[rows.owners])
+
+
+def _check_options(example: str, silo: str, labels: str, masks: str) -> None:
+    for option, given, known in (("example", example, EXAMPLES), ("silo", silo or "parent", ("parent",))):
+        if given not in known:
+            raise InputError(f"--option: {option}={given} given; {choices(given, known)}")
+    if bool(labels) == bool(masks):
+        raise InputError("--option: give labels=FILE or masks=DIR, and not both")
+    if masks:
+        check_there(Path(masks))
+
+
+def _silo_of(folder: Path, path: Path, deep: int) -> str:
+    """Return the name of the folder that a volume lies in, or of one so much above."""
+    above = path.parents[deep]
+    if deep and folder not in above.parents:
+        what = "silo=parent takes a folder for each silo, and in it those of groups, or of images and masks"
+        raise InputError(f"{path}: {what}; move it into one")
+    return above.name
 
 
 class NiftiRows:
@@ -133,7 +164,7 @@ def _opened(path: Path) -> Any:
             image = image.slicer[(slice(None),) * 3 + (0,) * len(shape[3:])]
         reoriented = nibabel.as_closest_canonical(image) if len(image.shape) == 3 else None
     except Exception as error:  # nibabel's own, and whatever its headers make numpy raise
-        raise InputError(f"{path}: no NIfTI file, or damaged ({said(error)}); remove it") from None
+        raise InputError(f"{path}: is not a NIfTI file, or is damaged ({said(error)}); remove it") from None
     if reoriented is None or 0 in shape:
         raise InputError(f"{path}: has the axes {list(shape)}; three are read, split it along the others")
     if int(np.prod(shape, dtype=object)) > MOST_NUMBERS:
@@ -156,23 +187,68 @@ def volumes_below(folder: Path, *, by_silo: bool = False) -> list[Path]:
     return paths
 
 
-def _masks(
-    folder: Path, masks: Path, paths: Sequence[Path], rows: NiftiRows, files: dict[str, str]
-) -> np.ndarray:
+def _paired(folder: Path, masks: Path, paths: Sequence[Path]) -> tuple[dict[Path, Path], bool]:
+    """Return the mask of each volume, and whether both lie in folders of a silo's folder: it is of the same
+    name, or has a word as _seg more, or _0000 less. Raise InputError if a volume or a mask is alone."""
+    if folder.samefile(masks):
+        return _paired_among(folder, paths)
+    found, there = volumes_below(masks), {_place(folder, path): path for path in paths}
+    drawn: dict[Path, Path] = {}
+    for mask in found:
+        parent, stem = _place(masks, mask)
+        of = next(
+            (at for name in (stem, image_of(stem), stem + CHANNEL) if (at := there.get((parent, name)))), None
+        )
+        if of is None:
+            raise _alone(folder / mask.relative_to(masks), masks)
+        _put(drawn, of, mask)
+    if odd := [path for path in paths if path not in drawn]:
+        raise _alone(masks / odd[0].relative_to(folder), masks)
+    return {path: drawn[path] for path in paths}, False
+
+
+def _paired_among(folder: Path, paths: Sequence[Path]) -> tuple[dict[Path, Path], bool]:
+    """Return the mask of each volume among files of one folder, and whether images lie in another."""
+    lying, drawn = layout_of(folder, paths), dict[Path, Path]()
+    if lying is None:
+        what = (
+            "has no masks by their names; a mask of X.nii.gz is X_seg.nii.gz there, or X.nii.gz in a folder"
+        )
+        raise InputError(f"{folder}: {what} masks; or name another folder by --masks")
+    if lying.images != folder:
+        raise InputError(f"{folder}: say --data {lying.images} --masks {lying.masks}")
+    for mask, of in masked_among(folder, paths).items():
+        _put(drawn, of, mask)
+    alone = [path for path in paths if path not in drawn and path not in {*drawn.values()}]
+    if alone:
+        raise _alone(alone[0].with_name(f"{stem_of(alone[0])}_seg.nii.gz"), folder)
+    return dict(sorted(drawn.items())), lying.inner
+
+
+def _put(drawn: dict[Path, Path], of: Path, mask: Path) -> None:
+    if of in drawn:
+        what = f"{drawn[of].name} is a mask of {of.name}, too"
+        raise InputError(f"{mask}: {what}; a volume has one mask, so join them into one")
+    drawn[of] = mask
+
+
+def _place(folder: Path, path: Path) -> tuple[Path, str]:
+    return path.relative_to(folder).parent, stem_of(path)
+
+
+def _alone(missing: Path, masks: Path) -> InputError:
+    return InputError(f"{missing}: is missing; each volume has a mask of its name in {masks}")
+
+
+def _masks(drawn: Mapping[Path, Path], rows: NiftiRows) -> np.ndarray:
     """Read the masks of all volumes, uint8 [n, X, Y, Z], or of slices [n, X, Y]; they lie in TMPDIR."""
-    names = [path.relative_to(folder) for path in paths]
-    found = volumes_below(masks)
-    if odd := sorted(set(names) ^ {path.relative_to(masks) for path in found}):
-        where = masks if odd[0] in names else folder
-        raise InputError(f"{where / odd[0]}: is missing; each volume has a mask of its name in {masks}")
-    files[f"masks={masks.name}/**"] = digest_of(masks, found)
     spool = Spool()
-    for path, name in zip(paths, names, strict=True):
-        volume, mask = _opened(path), _opened(masks / name)
+    for path, mask_path in drawn.items():
+        volume, mask = _opened(path), _opened(mask_path)
         if mask.shape != volume.shape or not np.allclose(mask.affine, volume.affine, atol=1e-3):
-            raise InputError(f"{masks / name}: lies at another place than its volume; resample it to that")
-        values = read_volume(masks / name)
+            raise InputError(f"{mask_path}: lies at another place than its volume; resample it to that")
+        values = read_volume(mask_path)
         if not ((values >= 0) & (values <= 255) & (values == np.rint(values))).all():
-            raise InputError(f"{masks / name}: is not a mask; its voxels are class numbers from 0 to 255")
+            raise InputError(f"{mask_path}: is not a mask; its voxels are class numbers from 0 to 255")
         spool.append(np.ascontiguousarray(rows.of_masks(values.astype(np.uint8))))
     return spool.rows()

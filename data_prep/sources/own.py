@@ -20,7 +20,7 @@ from mpifl.common import InputError, load_plugin
 from mpifl.data import Column, Ragged
 
 COLUMNS = ("x", "y", "silo")
-FORM = "it returns or yields (x, y) or (x, y, silo), arrays, or returns a dict of arrays as npz has"
+FORM = "it returns or yields (x, y) or (x, y, silo), arrays, or returns a dict of arrays as an npz file has"
 
 
 def own_source(name: str, known: Iterable[str], options: Sequence[str]) -> Callable[..., Dataset]:

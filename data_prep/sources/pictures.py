@@ -182,9 +182,7 @@ def common_form(paths: Sequence[Path], size: tuple[int, int] | None, grey: bool)
     for path, form in zip(paths, forms, strict=True):
         if size is None and form[1:3] != forms[0][1:3]:
             other = f"{paths[0].name} has {forms[0].width}x{forms[0].height}"
-            raise InputError(
-                f"{path}: {form.width}x{form.height} pixels, {other}; add --option size=WIDTHxHEIGHT"
-            )
+            raise InputError(f"{path}: {form.width}x{form.height} pixels, {other}; add --size WIDTHxHEIGHT")
     if told := told_depths(paths, forms):
         raise InputError(told)
     return Form(channels, *(size or forms[0][1:3]), forms[0].depth), "" if grey else _mixed(paths, forms)

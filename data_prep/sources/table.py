@@ -203,9 +203,14 @@ class Keys:
         """Return the number of each row [n], in the order in which names were seen."""
         return np.concatenate(self._codes)
 
-    def provenance(self) -> Provenance:
-        """Return the numbers as those of rows."""
-        return Provenance(self.codes())
+    def provenance(self, ids: Keys | None = None) -> Provenance:
+        """Return the numbers as those of rows, and the names in `ids` as theirs, if it has any."""
+        return Provenance(self.codes(), ids_of(ids.names()) if ids and ids._seen else None)
+
+    def names(self) -> list[str]:
+        """Return the name of each row."""
+        names = list(self._seen)
+        return [names[number] for number in self.codes().tolist()]
 
     def groups(self, name: str, rows: int, *, tested: bool) -> Groups | None:
         """Return whose each of the first `rows` is, and the others of the server's test set, by a column;

@@ -1,4 +1,4 @@
-"""Columns of several sites' tables that one may have in another unit, seen before shards are made."""
+"""Columns of tables in another unit at a site, or with codes for missing values, before shards are made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.dataset import Spread, spreads_told
+from data_prep.dataset import Spread, codes_of_tables, spreads_told
 from data_prep.tables import Drafted, TableSpec, kind_of, number_columns, pieces, spec_beside
 
 if sys.version_info >= (3, 11):
@@ -29,7 +29,8 @@ NOTATION = ("encoding", "delimiter", "decimal", "thousands", "missing", "names",
 
 
 def units_of_tables(tables: Sequence[Path], drafted: Drafted) -> list[str]:
-    """Return a line for each column of numbers that a site may have in another unit than the others.
+    """Return a line for each column of numbers that a site may have in another unit than the others, and for
+    each number that is probably a code for a missing value.
 
     Args:
         tables: A table of each site; or one, whose spec may name the column of the site.
@@ -41,7 +42,7 @@ def units_of_tables(tables: Sequence[Path], drafted: Drafted) -> list[str]:
     stated = tomllib.loads(drafted.text)
     kinds = {name: one["kind"] if isinstance(one, dict) else one for name, one in stated["features"].items()}
     names = [name for name, kind in kinds.items() if kind == "numeric"]
-    if not names or (len(tables) < 2 and "silo" not in stated):
+    if not names:
         return []
     values: defaultdict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
     for path in tables:
@@ -55,11 +56,12 @@ def units_of_tables(tables: Sequence[Path], drafted: Drafted) -> list[str]:
                 for at, site in enumerate(sites):
                     own = numbers[codes == at]
                     values[name, site].append(own[np.isfinite(own)])
+    whole = {key: np.concatenate(parts) for key, parts in values.items()}
     found: defaultdict[str, list[Spread]] = defaultdict(list)
-    for (name, site), parts in values.items():
-        if len(own := np.concatenate(parts)) >= FEWEST:
+    for (name, site), own in whole.items():
+        if len(own) >= FEWEST:
             found[name].append(Spread.of(site, own))
-    return spreads_told(found)
+    return [*spreads_told(found), *codes_of_tables(whole)]
 
 
 def _reading(path: Path, names: Sequence[str], drafted: Drafted) -> TableSpec:

@@ -31,9 +31,13 @@ def taken(
         more = ", ..." * (len(left) > MOST_NAMED)
         uses = "--group NAME, --order NAME and --option id=NAME use one, x_NAME is a named input"
         lines["arrays"] = f"arrays that are not read: {', '.join(left[:MOST_NAMED])}{more}; {uses}"
-    if x.dtype.kind in "iu" and not wanted.scale and x.dtype != np.uint8:
-        what = f"x is {x.dtype.name} without a scale, which a model takes as tokens"
-        lines["features"] = f"{what}; if they are measurements, say --option scale=1, or another"
+    pixels = x.dtype == np.uint8 and len(x.shape) > 2  # rows of bytes are tokens
+    if x.dtype.kind in "iu" and not wanted.scale and (pixels or x.dtype != np.uint8):
+        what = f"x is {x.dtype.name} without a scale, which a model takes for tokens"
+        to_do = (
+            "pixels, say --option scale=1/255" if pixels else "measurements, say --option scale=1, or another"
+        )
+        lines["features"] = f"{what}; if they are {to_do}"
     if isinstance(y, np.ndarray) and y.dtype.kind == "f" and not wanted.kind and np.isin(y, (0, 1)).all():
         what = f"y is {y.dtype.name} and holds only 0 and 1, which are learned as values"
         lines["targets"] = f"{what}; say --option targets=labels, or store integers for classes"

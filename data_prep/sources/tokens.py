@@ -153,7 +153,7 @@ def tokens_by(record: Mapping[str, Any], characters: Sequence[str] | None, folde
     """
     if record["kind"] == "characters":
         if not characters or any(len(one) != 1 for one in characters):
-            raise InputError("class names of the shards are no characters; cut the texts again")
+            raise InputError("class names of the shards are not characters; cut the texts again")
         return Characters(characters)
     if (by := record.get("tokenizer")) == "bytes":
         return Bytes()

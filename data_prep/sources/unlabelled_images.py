@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.sources.pictures import ENDINGS, Form, ImageRows, form_of, parsed_ground, pillow
+from data_prep.sources.mask_names import without_masks
+from data_prep.sources.pictures import ENDINGS, Form, ImageRows, form_of, opened, parsed_ground, pillow
 from data_prep.sources.reading import held_in
 from mpifl.common import InputError, check_there
 from mpifl.data.shards import Provenance, ids_of
@@ -17,15 +18,10 @@ PIECE = 256
 """Images that are decoded at a time."""
 MOST_NAMED = 20
 """Files in a line."""
-HOW = {
-    ("uint8", "uint16"): ": multiply pixels by 257",
-    ("uint16", "uint8"): ": divide pixels by 257",
-}
-"""How pixels of one kind become those of another."""
 
 
 class UnlabelledImages:
-    """All images in a folder and below, in the order of their paths; hidden files are left out.
+    """All images in a folder and below, in the order of their paths; hidden files and masks are left out.
 
     Args:
         record: The encoding of the training's images.
@@ -44,7 +40,8 @@ class UnlabelledImages:
             raise InputError(f"--images {folder}: is not a folder; name one of {', '.join(ENDINGS)} files")
         there = sorted(path for path in folder.rglob("*") if path.is_file() and not _hidden(folder, path))
         self._folder = folder
-        self._paths = [held_in(folder, path) for path in there if path.suffix.lower() in ENDINGS]
+        pictures = [held_in(folder, path) for path in there if path.suffix.lower() in ENDINGS]
+        self._paths, left = without_masks(folder, pictures)
         if not self._paths:
             raise InputError(f"--images {folder}: has no images; there must be {', '.join(ENDINGS)} files")
         form, resize = _form(folder, record)
@@ -55,9 +52,8 @@ class UnlabelledImages:
         self._rows = ImageRows(self._paths, form, resize, self._ground)
         others = [path.relative_to(folder).as_posix() for path in there if path.suffix.lower() not in ENDINGS]
         more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
-        self.told = (
-            [f"{folder}: not read, no images: {', '.join(others[:MOST_NAMED])}{more}"] if others else []
-        )
+        unread = f"{folder}: not read, as they are not images: {', '.join(others[:MOST_NAMED])}{more}"
+        self.told = [*left, *([unread] if others else [])]
         if many := sum(own[1:3] != form[1:3] for own in found):
             what = (
                 f"{many:,} of {len(found):,} images are resized to {form.width}x{form.height} for the model"
@@ -91,7 +87,7 @@ def _form(folder: Path, record: Mapping[str, Any]) -> tuple[Form, bool]:
         form = Form(int(channels), int(height), int(width), str(depth))
         _ = form.scale
     except (KeyError, TypeError, ValueError):
-        what = "the run keeps no whole record of its images"
+        what = "the run's record of its images is not whole"
         raise InputError(f"{folder}: {what}; cut these by data-prep, and name them by --data") from None
     return form, bool(record.get("resize"))
 
@@ -102,7 +98,12 @@ def _check(path: Path, found: Form, learned: Form, *, resize: bool, grey: bool) 
         wanted = f"the model learned from {learned.width}x{learned.height}"
         raise InputError(f"{path}: {found.width}x{found.height} pixels, {wanted}; resize it")
     if found.depth != learned.depth:
-        what = f"{path}: pixels are {found.depth}, the model learned from {learned.depth}; convert it"
-        raise InputError(what + HOW.get((found.depth, learned.depth), ""))
+        with opened(path) as image:
+            highest = int(np.asarray(image).max(initial=0))
+        what = f"pixels are {found.depth}, {highest:,} the highest, the model learned from {learned.depth}"
+        way = "divide" if learned.depth == "uint8" else "multiply"
+        raise InputError(
+            f"{path}: {what}; {way} pixels as the training's images were, and save {learned.depth}"
+        )
     if found.channels > learned.channels and not grey:
         raise InputError(f"{path}: is in colour, the model learned from grey images; convert it")

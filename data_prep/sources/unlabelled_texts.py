@@ -40,4 +40,4 @@ def _of_file(path: Path, silo: str) -> Iterator[tuple[str, str, TextLine]]:
     elif path.suffix.lower() == ".txt":
         yield path.name, str(path), TextLine(1, "", text_of(path), None, None)
     else:
-        raise InputError(f"--texts {path}: is no .txt or .jsonl file, and no folder of such; name one")
+        raise InputError(f"--texts {path}: is not a .txt or .jsonl file, nor a folder of them; name one")

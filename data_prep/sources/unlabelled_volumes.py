@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.sources.mask_names import without_masks
 from data_prep.sources.medical import library
 from data_prep.sources.nifti import NiftiRows, volumes_below
 from mpifl.data.shards import Provenance, ids_of
@@ -17,23 +18,21 @@ PIECE = 64
 
 
 class UnlabelledVolumes:
-    """All volumes below a folder, in the order of their paths.
+    """All volumes below a folder, in the order of their paths; masks of them are left out.
 
     Args:
         record: The encoding of the training's volumes.
 
     Attributes:
-        told: Nothing.
+        told: A line about masks that are there and not read.
 
     Raises:
         InputError: there are none, another file is among them, or one cannot be read.
     """
 
-    told = ()
-
     def __init__(self, folder: Path, record: Mapping[str, Any]) -> None:
         library("nibabel", "nifti")
-        paths = volumes_below(folder)
+        paths, self.told = without_masks(folder, volumes_below(folder))
         self._names = [path.relative_to(folder).as_posix() for path in paths]
         self._rows = NiftiRows(paths, slices=record.get("example") == "slice")
 

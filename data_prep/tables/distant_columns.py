@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -92,14 +92,29 @@ class Afar:
         if off > FAR_MEAN:
             here = f"{name} has mean {own:.4g} here, {mean:.4g} in the training"
             return f"{here} ({off:.3g} deviations of {deviation:.4g} off)"
-        rows_here, known = Spread.of("", np.concatenate(seen.first)), Spread.of_moments("", mean, deviation)
-        if rows_here.rows >= FEWEST and differ(rows_here, known):
-            factor = factor_told(name, rows_here, known)
-            unit = f" (the factor is {factor})" if factor else ""
-            return f"{name} has median {rows_here.median:.4g} here, mean {mean:.4g} in the training{unit}"
+        for rows_here, known in _compared(np.concatenate(seen.first), mean, deviation):
+            if differ(rows_here, known, name):
+                factor = factor_told(name, rows_here, known)
+                middle = float(np.median(np.concatenate(seen.first)))
+                unit = f" ({factor})" if factor else ""
+                return f"{name} has median {middle:.4g} here, mean {mean:.4g} in the training{unit}"
         if share > MOST_ROWS:
             rows = f"{seen.far:,} of {seen.count:,} rows ({share:.0%})"
             return (
                 f"{name} is over {FAR_ROW:g} deviations off in {rows}; its mean is {mean:.4g} in the training"
             )
         return None
+
+
+def _compared(values: np.ndarray, mean: float, deviation: float) -> Iterator[tuple[Spread, Spread]]:
+    """Yield what is known of new rows and of a training in common: quartiles, and moments of positive values.
+
+    Quartiles of a skewed column do not follow of its moments, so moments are compared with moments there.
+    """
+    if len(values) < FEWEST:
+        return
+    yield Spread.of("", values), Spread.of_moments("", mean, deviation)
+    here, spread = float(values.mean()), float(values.std())
+    if float(values.min()) > 0 and mean > 0 and spread > 0:
+        there = Spread.of_positive_moments("", mean, deviation)
+        yield Spread.of_positive_moments("", here, spread, len(values)), there

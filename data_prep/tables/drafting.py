@@ -14,6 +14,7 @@ from data_prep.tables.guessing import (
     Guess,
     classes_of,
     coded_apart,
+    codes_told,
     counted_classes,
     guessed,
     quoted,
@@ -145,28 +146,28 @@ def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = No
     specs = _readings(paths, learned, names, beside)
     tallies, rows, notations = tallied(paths, specs)
     _check_first(paths[0], tallies, rows, bool(learned.names))
-    apart, own, guesses = len(paths) > 1, [*beside.values()], dict[str, Guess]()
-    for name in features:
-        guesses[name] = stated_guess(name, own) or guessed(name, tallies[name], stated=apart)
+    apart, own = len(paths) > 1, [*beside.values()]
+    guesses = {one: stated_guess(one, own) or guessed(one, tallies[one], stated=apart) for one in features}
     of_label = _of_label(learned, tallies, own, apart)
     group = learned.group or of_persons(guesses)
     unread = {path: spec for path, spec in zip(paths, specs, strict=True) if path not in beside}
-    lines = _general(paths, rows, learned, of_label, group, unread)
+    label, classes = tallies[learned.columns[0]], stated_classes(own)
+    codes = coded_apart(learned.columns[0], label, paths) if of_label and not classes else []
+    lines = _general(paths, rows, learned, [*of_label, *codes], group, unread)
     columns = ["", "[features]", *(guess.line for guess in guesses.values()), ""]
     plain = {path: way for path, way in zip(paths, notations, strict=True) if path not in beside}
     notation = Counter(plain.values() or notations).most_common(1)[0][0]
     texts = {way: "\n".join([*lines, *way.written(), *columns]) for way in {*plain.values(), notation}}
     others = {path: way for path, way in plain.items() if way != notation}
-    told = [*_told([*guesses.values()], of_label), *_events(learned, tallies), *lacking]
+    told = [*_told([*guesses.values()], [*of_label, *codes]), *_events(learned, tallies), *lacking]
     told += not_in_common(paths, specs, beside, group) + not_stated(features, own, tallies)
-    label, classes = tallies[learned.columns[0]], stated_classes(own)
-    codes = [coded_apart(learned.columns[0], label, paths)] if of_label and not classes else [""]
-    told += [*filter(None, codes), *unlike_levels(guesses, learned.columns[any(codes) : 1], tallies, paths)]
+    told += unlike_levels(guesses, learned.columns[bool(codes) : 1], tallies, paths)
     told += [*kept_whole(guesses, group), *_marked(tallies), *read_by(beside)]
+    told += codes_told(guesses, learned.columns[: bool(of_label)], tallies)
     told += _apart(others) if others else _written(tallies, notation) if not beside else []
     counts = counted_classes(label, classes) if of_label else {}
     by_table = {path: texts[way] for path, way in others.items()}
-    seen = {"numbers": not (label.odd or label.code), "apart": any(codes)}
+    seen = {"numbers": not (label.odd or label.code), "apart": bool(codes)}
     return Drafted(texts[notation], told, counts, by_table, beside, **seen)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,11 @@ class Encoder:
     def read(self, path: Path, changes: Changes | None = None) -> Iterator[Encoded]:
         """Yield the rows of a table in numbers, piece by piece; what is done to them is counted."""
         changes = changes or Changes(self.spec)
-        rounding, places, dropped = Rounding(), Places(self.spec.order), changes.dropped
+        rounding, places, dropped = (
+            Rounding(),
+            Places(self.spec.order, self.spec.form_of_order),
+            changes.dropped,
+        )
         for piece in without_gaps(self._kept.again(path, dropped), self.spec, dropped):
             changes.look(piece)
             x = self._features(piece, rounding)
@@ -102,12 +106,15 @@ class Encoder:
             yield Encoded(x, labels, silos, ids, groups, **more)
         rounding.check(str(path), self._remedies())
 
-    def look_through(self, where: Path, *, force: bool = False) -> list[str]:
+    def look_through(
+        self, where: Path, seen: Mapping[str, tuple[float, float]] | None = None, *, force: bool = False
+    ) -> list[str]:
         """Look through the table for a value that is missing, of which the spec says nothing. Return lines
         about values far from those of the training, and about those that are filled in.
 
         Args:
             where: The table.
+            seen: Mean and deviation that columns had in the training, where the spec does not state them.
             force: Take columns that are too far from the training.
 
         Raises:
@@ -115,7 +122,8 @@ class Encoder:
         """
         unsaid = [name for name, column in self.spec.features.items() if column.missing is None]
         numeric = {name: one for name, one in self.spec.features.items() if one.kind == "numeric"}
-        moments = {name: (one.mean, one.deviation) for name, one in numeric.items()
+        moments = {name: both for name, both in (seen or {}).items() if name in numeric}
+        moments |= {name: (one.mean, one.deviation) for name, one in numeric.items()
                  if one.mean is not None and one.deviation is not None}  # fmt: skip
         missing = {name: column.missing for name, column in self.spec.features.items()}
         afar, filled = (

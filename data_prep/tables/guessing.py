@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from data_prep.dataset import codes_among
 from data_prep.tables.values import (
     FEW,
     MOST_NUMBERS,
     MOST_TEXTS,
     Notation,
     Tally,
+    forms_of,
+    is_category,
     is_index,
     is_named_id,
+    likeliest,
     likely,
     listed,
     looks_like_id,
@@ -27,10 +30,6 @@ from mpifl.common import visible
 
 SINCE = "2000-01-01"
 """The day that is 0 of dates: the same at all sites."""
-
-
-OTHER_DATE = re.compile(r"[0-9]{1,2}([./-])[0-9]{1,2}\1[0-9]{4}(?:[ T].*)?")
-"""A day in an order that may mean two."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,9 @@ def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
     """Return what a column is taken for; levels are `stated` where silos are to understand each other."""
     if tally.first is None:
         return _left_out(name, "it has no value")
-    if is_index(name) or (is_named_id(name) and (tally.odd or tally.whole) and tally.different > 2):
+    dated = tally.dates or forms_of([tally.first.value])
+    is_id = is_named_id(name) and (tally.odd or tally.whole) and not dated
+    if is_index(name) or (is_id and not is_category(name, tally)):
         counted = f"{tally.different:,} values in {tally.looked:,} rows, " * bool(tally.looked)
         why = "its name says that it is an id" if name.strip() else "which is an index"
         out = _left_out(name, f"{why}: {counted}first {tally.first}")
@@ -79,7 +80,20 @@ def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
     if tally.dates:
         mean = ', missing = "mean"' * bool(tally.gaps)
         return Guess(f'{key_of(name)} = {{ kind = "date", since = "{SINCE}"{mean} }}')
+    if tally.forms:
+        return _dates(name, tally)
     return _texts(name, tally, stated)
+
+
+def _dates(name: str, tally: Tally) -> Guess:
+    """Return a column of dates in another order than that of ISO 8601; left out where two are possible."""
+    form, *others = likeliest(tally.forms)
+    told = f'kind = "date", since = "{SINCE}", format = "{form}"'
+    if others:
+        remedy = f"say {{ {told} }}, or {' or '.join(map(quoted, others))}"
+        return _left_out(name, f"{tally.first} may be a date in two orders; {remedy}")
+    mean = ', missing = "mean"' * bool(tally.gaps)
+    return Guess(f"{key_of(name)} = {{ {told}{mean} }}")
 
 
 def _code(name: str, tally: Tally) -> Guess:
@@ -114,9 +128,9 @@ def _texts(name: str, tally: Tally, stated: bool) -> Guess:
         remedy = "correct it, or list it in 'missing'"
         what = f"all values are numbers but for {tally.odd:,}, first {tally.first_odd}"
         return _left_out(name, f"{what}; {remedy}")
-    if tally.first and OTHER_DATE.fullmatch(tally.first.value):
-        remedy = f'write dates as 2000-12-31, and say {{ kind = "date", since = "{SINCE}" }}'
-        return _left_out(name, f"{tally.first} looks like a date in another order; {remedy}")
+    if tally.first and (forms := forms_of([tally.first.value])):
+        what = f'{tally.first} is a date by format = "{forms[0]}", and not all values are'
+        return _left_out(name, f"{what}; write all dates alike, or list others in 'missing'")
     if len(tally.texts) > MOST_TEXTS:
         found = max(tally.different, len(tally.texts))
         out = _left_out(name, f"{found:,} different texts, first {tally.first_odd}")
@@ -155,21 +169,24 @@ def counted_classes(tally: Tally, stated: Sequence[Sequence[str]] = ()) -> dict[
     return {first: sum(tally.texts[text] for text in found[first]) for first in ordered(set(found))}
 
 
-def coded_apart(name: str, tally: Tally, tables: Sequence[Path]) -> str:
-    """Return what to say of a label of which each table has two classes at most, and all have more."""
+def coded_apart(name: str, tally: Tally, tables: Sequence[Path]) -> list[Guess]:
+    """Return what to say of a label of which each table has two classes at most, and all have more, and the
+    line of the spec that mends it, as a comment."""
     each = tally.texts_of_tables if len(tally.texts) <= MOST_TEXTS else []
     first = {text: one for one, spellings in _by_spelling(tally).items() for text in spellings}
     codes = [tuple(ordered({first[text] for text in own})) for own in each]
     if not codes or max(map(len, codes)) > 2 or len({*first.values()}) < 3:
-        return ""
+        return []
     tables_of: dict[tuple[str, ...], list[str]] = {}
     for code, table in zip(codes, tables, strict=True):
         tables_of.setdefault(code, []).append(visible(table.name))
     there = (f"{', '.join(map(visible, code))} in {', '.join(of)}" for code, of in tables_of.items())
     paired = {len(code) for code in tables_of} == {2} and 2 * len(tables_of) == len({*first.values()})
-    classes = f"write classes = {listed(zip(*tables_of, strict=True))} in the spec, if that is what they mean"
-    mend = classes if paired else "code it alike in all tables"
-    return f"label: {name} is {'; '.join(there)}; {mend}"
+    what = f"label: {name} is {'; '.join(there)}"
+    if not paired:
+        return [Guess("", f"{what}; code it alike in all tables")]
+    mend, means = f"classes = {listed(zip(*tables_of, strict=True))}", "if that is what they mean"
+    return [Guess(f"# {mend}  # in place of that, {means}", f"{what}; write {mend} in the spec, {means}")]
 
 
 def _by_spelling(tally: Tally) -> dict[str, tuple[str, ...]]:
@@ -196,6 +213,18 @@ def _ways(tally: Tally) -> list[str]:
         if all((way, other) in tally.ways.apart for other in found):
             found.append(way)
     return [" and ".join(way.written() or ['decimal = "."']) for way in found]
+
+
+def codes_told(guesses: Mapping[str, Guess], label: Sequence[str], tallies: Mapping[str, Tally]) -> list[str]:
+    """Say in which columns of categories, or label, a value is probably a code for a missing one."""
+    said = []
+    for name in (*(name for name, guess in guesses.items() if "categorical" in guess.line), *label):
+        texts = tallies[name].texts
+        if len(texts) <= MOST_TEXTS and (codes := codes_among([*texts])):
+            named, stated = " and ".join(map(repr, codes)), ", ".join(map(repr, codes))
+            what = f"code: {name} has {named} among its values; is it a missing value?"
+            said.append(f"{what} Then write the spec's missing = [..., {stated}]")
+    return said
 
 
 def key_of(name: str) -> str:

@@ -12,7 +12,7 @@ from mpifl.common import InputError
 
 NOTATION = ("delimiter", "encoding", "decimal", "thousands", "names", "comment", "missing")
 """Keys of a spec that say how a file is written."""
-OWN = ("rename", "factor")
+OWN = ("rename", "factor", "format")
 """Keys of a column that do so; a level's spellings do, too."""
 LEARNED = ("levels", "mean", "deviation")
 """Keys of a column that a spec may leave to the training."""

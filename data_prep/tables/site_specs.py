@@ -14,7 +14,7 @@ from data_prep.tables.table_column import Column
 from data_prep.tables.values import MISSING, Tally, is_named_id, is_of_persons
 from mpifl.common import InputError, choices, did_you_mean
 
-OF_FILE = ("rename", "factor")
+OF_FILE = ("rename", "factor", "format")
 """What a spec says of a column in its own site's file alone."""
 MOST_NAMED = 5
 """Levels in a line."""
@@ -95,7 +95,7 @@ def site_specs(
 def _check_called(what: str, name: str, known: Collection[str]) -> None:
     """Refuse a name of a column that no site's own spec has: it is probably misspelled."""
     if name not in known:
-        said = f"{what} {name}: is no such column in any spec beside the tables"
+        said = f"{what} {name}: no spec beside the tables has this column"
         raise InputError(f"{said}; {choices(name, sorted(known))}")
 
 
@@ -182,6 +182,7 @@ def shared_names(
     }
     for name in sorted(named):
         if lack := without.get(name):
+            _check_somewhere(name, lack[0], headers[paths.index(lack[0])], paths, encoding)
             has = next(path for path in paths if path not in lack)
             there = ", ".join(headers[paths.index(lack[0])])[:200]
             what = f"has no column '{name}', which {has.name} has; its columns are {there}"
@@ -189,8 +190,27 @@ def shared_names(
             raise InputError(f"{lack[0]}: {what}; {remedy}, which may name label, silo and group otherwise")
     shared = [name for name, lack in without.items() if not lack or name in named]
     lacking = {name: lack for name, lack in without.items() if name not in shared}
-    told = [f"left out: {name}, not in {_names(lack)}" for name, lack in lacking.items()]
+    told = [f"left out: {name}, {_lacking(name, lack, own)}" for name, lack in lacking.items()]
     return shared, [line + _renamed(name, lacking, paths) for name, line in zip(lacking, told, strict=True)]
+
+
+def _lacking(name: str, lack: Sequence[Path], own: Mapping[Path, SiteSpec]) -> str:
+    """Say which tables lack a column, and which specs leave out one that their tables have."""
+    spared = [
+        own[path].path for path in lack if path in own and name in header(path, own[path].spec.encoding)
+    ]
+    others = [path for path in lack if path not in own or own[path].path not in spared]
+    said = [f"which {_names(spared)} leaves out"] if spared else []
+    return " and ".join([*said, *([f"not in {_names(others)}"] if others else [])])
+
+
+def _check_somewhere(
+    name: str, lacks: Path, names: Sequence[str], paths: Sequence[Path], encoding: str
+) -> None:
+    """Refuse a column that no table has, though a spec beside one may give it that name: it is misspelled."""
+    if not any(name in header(path, encoding) for path in paths):
+        said = f"no table has a column '{name}'; {did_you_mean(name, names)}"
+        raise InputError(f"{lacks}: {said}its columns are {', '.join(names)[:200]}")
 
 
 def _names(paths: Sequence[Path]) -> str:

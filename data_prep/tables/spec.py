@@ -195,6 +195,12 @@ class TableSpec(Strict):
         named = [name for name in others if name is not None]
         return list(dict.fromkeys([*self.features, *self.label.read, *named]))
 
+    @property
+    def form_of_order(self) -> str | None:
+        """Return how the column of the order writes dates, where it is a feature whose format is stated."""
+        column = self.features.get(self.order or "")
+        return column.format if column else None
+
     def in_file(self, name: str) -> str:
         """Return what a column is called in the file."""
         column = self.features.get(name)

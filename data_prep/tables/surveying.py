@@ -91,7 +91,7 @@ def numbers(piece: Piece, name: str, column: Column) -> np.ndarray:
     """Return a column of numbers in the unit of the spec, or of dates as days, float64 [m], NaN where a value
     is missing."""
     if column.since is not None:
-        return piece.days(name, column.since)
+        return piece.days(name, column.since, column.format)
     values = piece.numbers(name)
     return values if column.factor is None else values * column.factor
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from data_prep.tables.values import days_of
+from data_prep.tables.values import days_of, is_form
 
 
 class Strict(BaseModel):
@@ -42,6 +42,8 @@ class Column(Strict):
         mean: numeric, date: a known mean; goes before what the table or the statistics of silos say.
         deviation: numeric, date: a known standard deviation, likewise.
         since: date: the day that is 0, as "2000-01-01".
+        format: date: how the file writes days, with %d, %m and %Y once each and one mark between, as
+            "%d.%m.%Y"; a time of day may follow. Not stated, it is "%Y-%m-%d", as a constant is in any case.
         factor: numeric: what the file's values are multiplied by, so that all sites have one unit. Means,
             deviations and the constant are in that unit.
         rename: The column's name in the file, if it is another.
@@ -55,6 +57,7 @@ class Column(Strict):
     mean: float | None = None
     deviation: float | None = Field(None, gt=0)
     since: date | None = None
+    format: str | None = None
     factor: float | None = Field(None, gt=0)
     rename: str | None = Field(None, min_length=1)
 
@@ -75,6 +78,10 @@ class Column(Strict):
             raise ValueError("means and deviations are for kind = 'numeric' or 'date'")
         if (self.kind == "date") != (self.since is not None):
             raise ValueError("kind = 'date' and since = 'YYYY-MM-DD', the day that is 0, go together")
+        if self.format is not None and self.kind != "date":
+            raise ValueError("a format is for kind = 'date'")
+        if self.format is not None and not is_form(self.format):
+            raise ValueError(f"format '{self.format}' is none; it has %d, %m and %Y once, as '%d.%m.%Y'")
         if self.factor is not None and self.kind != "numeric":
             raise ValueError("a factor is for kind = 'numeric'")
         if (self.missing == "constant") != (self.constant is not None):

@@ -27,6 +27,8 @@ class UnlabelledTable:
         kind: `csv` or `parquet`.
         stated: The spec of the training, as `Encoder.fitted` returns it.
         own: The spec of the site whose table it is: names in the file, units and notation are by it.
+        seen: Mean and deviation of columns in the training, where `stated` has none.
+        force: Take columns that are too far from the training.
 
     Raises:
         InputError: a column is missing, a spec is none, or the site's own means other columns.
@@ -39,9 +41,10 @@ class UnlabelledTable:
         stated: Mapping[str, Any],
         own: Path | None = None,
         *,
+        seen: Mapping[str, tuple[float, float]] | None = None,
         force: bool = False,
     ) -> None:
-        self._path, self._force = path, force
+        self._path, self._seen, self._force = path, seen, force
         spec = _unlabelled(path, stated)
         spec = spec if own is None else read_as(spec, own, _validated(path, stated))
         names = column_names(kind, path, spec)
@@ -67,7 +70,7 @@ class UnlabelledTable:
                 is too far from the training.
         """
         yield from self._told
-        for line in self._encoder.look_through(self._path, force=self._force):
+        for line in self._encoder.look_through(self._path, self._seen, force=self._force):
             yield f"warning: {self._path}: {line}"
 
     def read(self) -> Iterator[Encoded]:

@@ -15,7 +15,7 @@ from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.server import Server
 from mpifl.algorithms.virtual_clock import Pace, Schedule, Timetable
-from mpifl.common import InputError
+from mpifl.common import InputError, count_of
 from mpifl.data.shards import AnySpec, FederationSpec
 from mpifl.silo import Silo
 from mpifl.silo.steps import LocalRun, Proximal
@@ -165,7 +165,7 @@ class Continuing(Asynchronous):
             InputError: there are fewer silos than are to train at a time.
         """
         if self.concurrency is not None and self.concurrency > len(spec.silos):
-            what = f"there are {len(spec.silos)} silos; give at most that many"
+            what = f"the federation has {count_of(len(spec.silos), 'silo')}; give at most that many"
             raise InputError(f"[algorithm] concurrency = {self.concurrency}: {what}")
         return super().for_federation(spec)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mpifl.common import InputError, did_you_mean, rng
+from mpifl.common import InputError, count_of, did_you_mean, rng
 from mpifl.silo.steps import LocalTraining, steps_of
 
 Speed = Annotated[float, Field(ge=1e-9, le=1e9)]
@@ -144,7 +144,7 @@ class RoundClock:
         if self._deadline is None or not silos or any(self.in_time([silo], round) for silo in silos):
             return ""
         first = float(min(self.seconds(silo, round) for silo in silos))
-        what = f"none of {len(silos)} silos of round {round + 1} would be done by then"
+        what = f"none of {count_of(len(silos), 'silo')} of round {round + 1} would be done by then"
         return f"[clock] deadline = {float(self._deadline):g}: {what}; give at least {first:.6g}"
 
 

@@ -1,4 +1,5 @@
 from . import (
+    command_options as command_options,
     completing as completing,
     ending as ending,
 )

@@ -46,7 +46,16 @@ Trust = Annotated[
     list[str], typer.Option(metavar="MODULE:NAME", help="Import this code, if the run's job names it.")
 ]
 Metrics = Annotated[
-    list[str], typer.Option("--metric", metavar="NAME", help="Judge it by this metric, too; repeatable.")
+    list[str],
+    typer.Option(
+        "--metric",
+        metavar="NAME",
+        help="Judge it by this metric, too, or by a table as in the job; repeatable.",
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(metavar="P", help="Of yes or no: answer yes above this probability; 0.5 by default."),
 ]
 Last = Annotated[
     bool, typer.Option("--last", help="Take the model of the last round, where the run's is of its best one.")

@@ -24,6 +24,7 @@ from mpifl.cli import (
 )
 from mpifl.cli.command_options import Elsewhere, JobFile, Out, Ranks, Set, write_text
 from mpifl.cli.slurm import slurm_options as slurm
+from mpifl.cli.texts import text_commands
 from mpifl.common import CommandLine, InputError
 from mpifl.common.machine import imports, runnable, signals, tuning
 
@@ -100,7 +101,8 @@ app.command()(job_commands.submit)
 app.command()(job_commands.plan)
 app.command()(model_commands.evaluate)
 app.command()(model_commands.predict)
-app.command()(model_commands.generate)
+app.command()(text_commands.generate)
+app.command()(text_commands.export)
 app.command()(model_commands.convert)
 app.command()(model_commands.baseline)
 

@@ -19,8 +19,17 @@ from pathlib import Path
 
 import typer
 
-from mpifl.common import DeviceLost, InputError, Misled, RoundLost, StartLost, one_line, written_after
-from mpifl.common.machine import signals
+from mpifl.common import (
+    DeviceLost,
+    InputError,
+    Misled,
+    RoundLost,
+    StartLost,
+    one_line,
+    own_mistake,
+    written_after,
+)
+from mpifl.common.machine import debugging, signals
 
 WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED = 2, 3, 4, 5, 75
 """Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early; the
@@ -109,7 +118,10 @@ def run(app: typer.Typer) -> int:
         if wing := _missing_wing(error):
             _end_without(wing)
             return WRONG
-        _end_all()
+        if (said := own_mistake(error)) and not debugging():
+            _end_own(said)
+        else:
+            _end_all()
         return 1
 
 
@@ -175,6 +187,16 @@ def rank() -> str:
 def _end_all() -> None:
     """Print this rank's traceback, and end the other ranks, which may wait for this one."""
     print(f"rank {rank()} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    _take_along()
+
+
+def _end_own(said: str) -> None:
+    """Report a mistake in the user's own code in one line, and end the other ranks."""
+    line = f"{said}; MPIFL_DEBUG=1 shows the traceback"
+    if _speaks[-1]():
+        _end_with(f"error: {line}")
+    else:
+        print(f"rank {rank()}: error: {line}", file=sys.stderr, flush=True)
     _take_along()
 
 

@@ -33,18 +33,21 @@ def check(
 
     run = out or Path("runs") / job.stem
     found = whole(job, set_, run, resume, force, elsewhere, tries=True)
-    for note in found.notes:
-        typer.echo(note, err=True)
+    notes = [*found.notes]
     if _has_launcher() and not launcher.launched():
         try:
             check_launch(1, "warning")
         except InputError as error:
-            typer.echo(str(error), err=True)
+            notes.append(str(error))
+    for note in notes:
+        typer.echo(note, err=True)
     for problem in found.problems:
         typer.echo(f"error: {problem}", err=True)
     if found.problems:
         raise typer.Exit(ending.WRONG)
-    typer.echo(f"{job}: nothing is wrong: {summary_of(found)}, run folder {run}")
+    lines = "line" if len(notes) == 1 else f"{len(notes)} lines"
+    verdict = f"no error, but read the {lines} above" if notes else "nothing is wrong"
+    typer.echo(f"{job}: {verdict}: {summary_of(found)}, run folder {run}")
 
 
 def _has_launcher() -> bool:

@@ -30,6 +30,9 @@ Called = Annotated[
     list[str] | None,
     typer.Option(metavar="SETTING=NAME", help="Call a setting so, as 'lr 0.1=slow', in all that is told."),
 ]
+Judging = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Judge by this metric of the runs, not by the main one.")
+]
 Size = Annotated[str | None, typer.Option(metavar="WxH", help="With --plot: inches, such as 3.5x2.5.")]
 Style = Annotated[
     str | None, typer.Option(metavar="NAME", help="With --plot: a style of matplotlib, or its file.")
@@ -80,6 +83,7 @@ def compare(
         typer.Option(metavar="SETTING", help="Test all other settings, and the page's silos, against it."),
     ] = None,
     name: Called = None,
+    metric: Judging = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
     all_panels: Annotated[
         bool, typer.Option("--all-panels", help="With --plot: the silos' mean and the loss, too.")
@@ -99,7 +103,9 @@ def compare(
     from mpifl.report.runs import Drawing, Output, compare_runs
 
     drawing = Drawing(all_panels, panel or (), _inches(size), style)
-    output = Output(plot, csv, json, page, latex, drawing=drawing, against=against, names=name or ())
+    output = Output(
+        plot, csv, json, page, latex, drawing=drawing, against=against, names=name or (), metric=metric
+    )
     compare_runs(runs, target, output)
 
 

@@ -1,10 +1,10 @@
-"""The commands `evaluate`, `predict`, `generate`, `baseline` and `convert`: a trained model scored, asked,
+"""The commands `evaluate`, `predict`, `baseline` and `convert`: a trained model scored, asked,
 held against others, and weights taken from another program's file."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ from mpifl.cli.command_options import (
     Set,
     SiloModel,
     SiteSpec,
+    Threshold,
     Tokenizer,
     Trust,
     check_beside,
@@ -56,6 +57,7 @@ def evaluate(
     silo: SiloModel = None,
     force: Force = False,
     metric: Metrics = [],  # noqa: B006
+    threshold: Threshold = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
     ranks: Ranks = None,
 ) -> None:
@@ -64,14 +66,10 @@ def evaluate(
     For a split network all parties work together, on the ranks that --ranks or mpirun starts.
     """
     split_over, transport = _asked(run, ranks)
-    if split_over:
-        assert transport is not None
+    judged: dict[str, Any] = {"file": json, "metrics": metric, "threshold": threshold}
+    if split_over and transport is not None:
         _refuse_for_parties(silos, data, silo, initial=initial)
-        with imports.gc_frozen():
-            from mpifl.cli.job_tools import evaluate_together
-
-        with tuning.subnormals_as_zero():
-            evaluate_together(run, transport, trust, json, split or "test", metric)
+        _score_together(run, transport, trust, split or "test", judged)
         return
     _check_whose(silos, data, split)
     which = which_model(last, initial, silo)
@@ -81,11 +79,22 @@ def evaluate(
         from mpifl.report.judging import evaluate_run, evaluate_shards, evaluate_silos
 
     if data is not None:
-        evaluate_shards(run, data, trust, which, json, split, force=force, metrics=metric)
+        evaluate_shards(run, data, trust, which, split=split, force=force, **judged)
     elif silos:
-        evaluate_silos(run, trust, which, json, split, metric)
+        evaluate_silos(run, trust, which, split=split, **judged)
     else:
-        evaluate_run(run, trust, which, json, metric)
+        evaluate_run(run, trust, which, **judged)
+
+
+def _score_together(
+    run: Path, transport: Transport, trust: list[str], split: str, judged: dict[str, Any]
+) -> None:
+    """Have all parties of a split network score their rows."""
+    with imports.gc_frozen():
+        from mpifl.cli.job_tools import evaluate_together
+
+    with tuning.subnormals_as_zero():
+        evaluate_together(run, transport, trust, split=split, **judged)
 
 
 def _refuse_for_parties(silos: bool, data: Path | None, silo: str | None, *, initial: bool) -> None:
@@ -128,6 +137,7 @@ def predict(
     overlay: Overlay = False,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The table: .parquet, .csv or .npz.")],
     split: NewSplit = None,
+    threshold: Threshold = None,
     last: Last = False,
     silo: SiloModel = None,
     force: Force = False,
@@ -143,9 +153,8 @@ def predict(
     check_kept(out, [*given.values(), spec])
     check_beside(spec, table, tokenizer, texts, masks, overlay=overlay)
     split_over, transport = _asked(run, ranks)
-    if split_over:
-        assert transport is not None
-        _predict_together(run, data, out, transport, trust, split=split, masks=masks, silo=silo)
+    if split_over and transport is not None:
+        _together(run, data, out, transport, trust, split=split, masks=masks, silo=silo, threshold=threshold)
     elif transport is None or transport.is_server:
         with imports.gc_frozen():
             from mpifl.cli.job_tools import Predicting
@@ -153,16 +162,16 @@ def predict(
 
         which = which_model(last, initial=False, silo=silo)
         files = None if masks is None else MaskFiles(masks, over=overlay)
+        how: dict[str, Any] = {"masks": files, "force": force, "threshold": threshold}
         if data is not None:
-            predict_run(run, data, out, trust, which, split, force=force, masks=files)
+            predict_run(run, data, out, trust, which, split=split, **how)
         else:
-            asked = Predicting(run, out, trust, which, files, force)
-            _predict_new(asked, table, images, texts, spec, tokenizer)
+            _predict_new(Predicting(run, out, trust, which, **how), table, images, texts, spec, tokenizer)
         if files is not None:
-            typer.echo(f"masks: {masks}, {files.count:,} files")
+            typer.echo(f"masks: {masks}, {files.told()}")
 
 
-def _predict_together(
+def _together(
     run: Path,
     data: Path | None,
     out: Path,
@@ -172,6 +181,7 @@ def _predict_together(
     split: str | None,
     masks: Path | None,
     silo: str | None,
+    threshold: float | None,
 ) -> None:
     """Have all parties of a split network predict their shards."""
     check_no_silo(silo)
@@ -183,7 +193,7 @@ def _predict_together(
         from mpifl.cli.job_tools import predict_together
 
     with tuning.subnormals_as_zero():
-        predict_together(run, data, out, transport, trust, split)
+        predict_together(run, data, out, transport, trust, split=split, threshold=threshold)
 
 
 def _predict_new(
@@ -206,34 +216,6 @@ def _predict_new(
         predict_arrays(asked, table)
     elif table is not None:
         predict_table(asked, table, spec)
-
-
-def generate(
-    run: Run,
-    prompts: Annotated[
-        Path, typer.Option(metavar="FILE", help="A prompt on each line; .jsonl has objects with `prompt`.")
-    ],
-    length: Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens that are added.")] = 100,
-    seed: Annotated[
-        int | None, typer.Option(metavar="SEED", help="Draw tokens; without it, use the likeliest.")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(min=1e-3, metavar="T", help="With --seed: below 1 likelier tokens; 1.")
-    ] = None,
-    tokenizer: Tokenizer = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write .jsonl or .txt; by default print texts.")
-    ] = None,
-    last: Last = False,
-    initial: Initial = False,
-    trust: Trust = [],  # noqa: B006
-) -> None:
-    """Have the language model of a finished run continue with the texts of a file."""
-    with imports.gc_frozen():
-        from mpifl.cli.job_tools import Prompts, generate_run
-
-    asked = Prompts(prompts, length, seed, temperature, tokenizer)
-    generate_run(run, asked, out, trust, which_model(last, initial))
 
 
 def convert(

@@ -38,7 +38,7 @@ def new(
     kind: Kind = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATH", help="The table, text or folder; for a table of each site, again."),
+        typer.Option(metavar="PATH", help="The table, text or folder; repeat it for a table of each site."),
     ] = None,
     label: Annotated[
         str | None,
@@ -66,7 +66,7 @@ def new(
 
     kind = kind or _ask("--kind", "What data is there?", kind_seen(data or (), label or ""), _kinds())
     answers = Answers(
-        name=name or kind,
+        name=(name or "").removesuffix(".toml") or kind,
         kind=kind,
         data=tuple(data or ()),
         label=label or "",

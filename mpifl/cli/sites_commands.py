@@ -13,7 +13,7 @@ import typer
 
 from mpifl.cli import ending
 from mpifl.cli.command_options import JobFile, Set
-from mpifl.common import CommandLine, InputError, one_line
+from mpifl.common import CommandLine, InputError, count_of, one_line
 from mpifl.common.machine import imports, signals, tuning
 
 app = CommandLine(
@@ -137,7 +137,7 @@ def init(
     https = _server(server, cert)
     made = invite(read_job(job, tuple(set_)), listed, link, out, folder, https)
     silos = sum(len(one.silos) for one in made.site)
-    told = f"{len(made.site)} sites, {silos} silos, job {made.job_digest[:8]}"
+    told = f"{count_of(len(made.site), 'site')}, {count_of(silos, 'silo')}, job {made.job_digest[:8]}"
     typer.echo(f"{link / 'invitation.toml'} is written: {told}")
     key = in_fours(made.key[:FEWEST_DIGITS])
     other = "this folder" if https is None else "the invitation"

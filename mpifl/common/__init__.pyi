@@ -56,10 +56,12 @@ from .lock import (
 )
 from .names import (
     Names as Names,
+    count_of as count_of,
 )
 from .plugins import (
     code_of as code_of,
     load_plugin as load_plugin,
+    own_mistake as own_mistake,
 )
 from .rng import (
     derive as derive,
@@ -79,6 +81,7 @@ from .suggesting import (
 from .toml import (
     LARGEST_FILE as LARGEST_FILE,
     Table as Table,
+    inline_table as inline_table,
     read_toml as read_toml,
     tables as tables,
     wrong_in as wrong_in,

@@ -20,6 +20,7 @@ class BudgetSpent(InputError):
 
     kind: ClassVar[str] = "privacy budget is spent"
     """What the server learns of it."""
+    to_do: ClassVar[str] = "a larger [privacy] epsilon, or site's budget, would allow more"
 
 
 class ShardError(InputError):

@@ -127,7 +127,7 @@ def _lock(file: IO[str], folder: Path, named: bool = True) -> str | None:
 
 def _in_use(file: IO[str], folder: Path, named: bool) -> InputError:
     to_do = "wait until that ends, or name another folder by --out" if named else "end that first"
-    return InputError(f"{folder}: is in use by {_holder(file)}; {to_do}")
+    return InputError(f"{folder} is in use by {_holder(file)}; {to_do}")
 
 
 def _holder(file: IO[str]) -> str:

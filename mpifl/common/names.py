@@ -55,6 +55,11 @@ class Names:
         return self._names if any(_tells(name, number) for number, name in enumerate(self._names)) else []
 
 
+def count_of(number: int, what: str) -> str:
+    """Return `1 silo` or `2,000 silos`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def printable(text: str, longest: int = LONGEST) -> str:
     """Return a text as one line, without control and format characters, cut to `longest` characters."""
     kept = "".join(c if c.isspace() or unicodedata.category(c)[0] != "C" else "" for c in text)

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import importlib.util
 import io
+import os
 import sys
 import tokenize
 import traceback
@@ -15,8 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpifl.common.errors import InputError, one_line
+from pydantic import ValidationError
+
+from mpifl.common.errors import InputError, SharedVectorChanged, one_line
 from mpifl.common.suggesting import did_you_mean, plain, suggested
+
+_FOLDERS: set[Path] = set()
+"""The folders of the code that jobs have named."""
+_PACKAGE = str(Path(__file__).parent.parent) + os.sep
 
 
 def load_plugin(name: str, key: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> Any:
@@ -43,11 +50,14 @@ def load_plugin(name: str, key: str, known: Iterable[str], elsewhere: Mapping[st
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        found = importlib.import_module(module)
+        if file := getattr(found, "__file__", None):
+            _FOLDERS.add(Path(file).resolve().parent)
+        return getattr(found, attribute)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        found = sys.modules.get(module)
-        near = suggested(attribute, vars(found)) if found and isinstance(error, AttributeError) else ""
-        where = "it is imported from PYTHONPATH or this folder"
+        there = sys.modules.get(module)
+        near = suggested(attribute, vars(there)) if there and isinstance(error, AttributeError) else ""
+        where = f"it is looked for in {Path.cwd()}, where the command runs, and in PYTHONPATH"
         raise InputError(f"{key} = '{name}': {error}; {where}{near}") from None
     except Exception as error:
         raise InputError(f"{key} = '{name}': {_failed(module, error)}") from error
@@ -63,6 +73,29 @@ def _failed(module: str, error: Exception) -> str:
     where = f"{at[-1].filename}:{at[-1].lineno}: " if at else ""
     untyped = type(error).__name__ in ("PydanticSchemaGenerationError", "PydanticUserError")
     return f"{where}{said}" + "; write a field as `decay: float = 0.6`" * untyped
+
+
+def own_mistake(error: Exception) -> str:
+    """Return in one line where the user's own code raised an error, and what; "" where mpifl did.
+
+    An error is the code's own where no later call is one of mpifl: `FILE:LINE: Class.method: what`.
+    """
+    if isinstance(error, SharedVectorChanged):
+        return one_line(error)
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    files = [frame.f_code.co_filename for frame, _ in frames]
+    own = [nth for nth, file in enumerate(files) if Path(file).resolve().parent in _FOLDERS]
+    if not own or any(file.startswith(_PACKAGE) for file in files[own[-1] :]):
+        return ""
+    frame, line = frames[own[-1]]
+    method, one = frame.f_code.co_name, frame.f_locals.get("self")
+    where = f"{files[own[-1]]}:{line}: {method if one is None else f'{type(one).__name__}.{method}'}"
+    if isinstance(error, ValidationError) and (told := error.errors()[0])["type"] == "frozen_instance":
+        name = ".".join(map(str, told["loc"]))
+        server = f"at the server keep it in server.state['{name}']"
+        return f"{where}: sets self.{name}, which is frozen; {server}, at a silo by silo.keep({name}=...)"
+    said = one_line(str(error).strip().partition("\n")[0])
+    return f"{where}: {type(error).__name__}" + f": {said}" * bool(said)
 
 
 def code_of(names: Iterable[str]) -> dict[str, str]:

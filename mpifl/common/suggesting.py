@@ -13,6 +13,8 @@ from mpifl.common.errors import InputError
 
 _QUOTED = re.compile(r"'([^']*)'")
 _NUMBERS = re.compile(r"[-+.\w]+(?:,\s*[-+.\w]+)+")
+_ALSO = {"sensitivity": "recall", "tpr": "recall", "ppv": "precision", "auc": "auroc", "rocauc": "auroc"}
+"""Words of other fields and programs for what has another name here, without what does not count."""
 _LEAST = 3
 """The least letters of a prefix that may stand for a whole name."""
 
@@ -24,6 +26,7 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     """
     names = {plain(name): name for name in reversed([*known])}
     word = plain(str(given)[:100])
+    word = plain(_ALSO[word]) if word not in names and _ALSO.get(word) in names else word
     close = [word] if word in names else difflib.get_close_matches(word, names, n=1)
     begun = [name for name in names if name.startswith(word)] if len(word) >= _LEAST else []
     found = close or (begun if len(begun) == 1 else [])
@@ -79,6 +82,9 @@ def hint_of(kind: Any, error: Mapping[str, Any]) -> str:
         return did_you_mean(error["input"], _QUOTED.findall(error["ctx"]["expected"]))
     if isinstance(given := error.get("input"), str) and _NUMBERS.fullmatch(given):
         return "several values are for `mpifl sweep` and `mpifl submit --sweep` "
+    fields, path = _followed(kind, error["loc"])
+    if given == "none" and path[-1:] and path[-1] in fields and fields[path[-1]].get_default() is None:
+        return "for none leave the key out of the file, and do not set it "
     return ""
 
 
@@ -89,6 +95,12 @@ def by_weight(errors: Iterable[Any]) -> list[Any]:
 
 def keys_at(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
     """Follow an error's location through nested tables; return the last table's keys and the key's path."""
+    fields, path = _followed(kind, loc)
+    return list(fields), path
+
+
+def _followed(kind: Any, loc: Sequence[int | str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the last table's fields by their keys, and the key's path."""
     path: list[str] = []
     fields: dict[str, Any] = {}
     for part in map(str, loc):
@@ -98,7 +110,7 @@ def keys_at(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
         if inner is None:
             break
         kind = inner
-    return list(fields), path
+    return fields, path
 
 
 def _table_in(annotation: Any) -> Any:

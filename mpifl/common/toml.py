@@ -18,6 +18,7 @@ else:
 
 Table = dict[str, Any]
 LARGEST_FILE, DEEPEST = 1 << 24, 20
+A_TABLE = "write it as {name = 'dice', as = 'another'}"
 """The most bytes of a file, and the deepest nesting of tables and lists."""
 
 
@@ -126,3 +127,19 @@ def _value(text: str, override: str) -> Any:
         return text
     except (ValueError, RecursionError):
         raise InputError(f"--set {override[:80]}: no TOML value") from None
+
+
+def inline_table(text: str, where: str) -> Table:
+    """Return the table of a text such as `{name = "dice"}`.
+
+    Raises:
+        InputError: it is none, or holds a value that `wrong_in` refuses.
+    """
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} {text[:80]}: is no table of TOML ({error}); {A_TABLE}") from None
+    if found.keys() != {"value"} or not isinstance(found["value"], dict) or wrong_in(found["value"]):
+        raise InputError(f"{where} {text[:80]}: is no table of TOML; {A_TABLE}")
+    table: Table = found["value"]
+    return table

@@ -46,6 +46,8 @@ class Score:
     examples."""
     single: dict[int, Tensor] = field(default_factory=dict, compare=False)
     """The probabilities of single examples as `single_scores` returns them. No silo sends them."""
+    weight: float = field(default=0.0, compare=False)
+    """What the loss is the mean over: examples, or targets such as tokens. 0 is not known."""
 
 
 @torch.no_grad()
@@ -210,11 +212,12 @@ class Scoring:
 
     def score(self, loss: float | None = None) -> Score:
         """Return the score of all batches; `loss` replaces the task's loss."""
+        weight = float(self._count) if loss is None else 0.0
         if loss is None:
-            loss = float(self._loss) / float(self._count) if self._count else math.nan
+            loss = float(self._loss) / weight if weight else math.nan
         values = {name: computed(metric) for name, metric in self._metrics.items()}
         states, single = pack_states(self._metrics), single_scores(self._metrics)
-        return Score(loss, values, self._examples, states, single)
+        return Score(loss, values, self._examples, states, single, weight)
 
 
 def as_fits(model: FlatModel, size: EvaluationBatch, act: Callable[[int], Found]) -> Found:

@@ -39,8 +39,7 @@ from mpifl.training.build import Built, build
 from mpifl.training.hosting import successor
 from mpifl.training.long_steps import LongSteps
 from mpifl.training.recovery import latest_mirror
-from mpifl.training.round_metrics import reportable
-from mpifl.training.round_record import LastRound, score_before, scored_at_end
+from mpifl.training.round_record import LastRound, reportable, score_before, scored_at_end
 from mpifl.training.start import RunTraining, assemble, first_progress, open_shards, title
 from mpifl.training.wing import WingsOf, core_alone, told_once
 from mpifl.wire import Finish, FinishReply, Transport
@@ -171,7 +170,7 @@ def _train_rounds(t: RunTraining, progress: Progress, on_round: Callable[[Record
         last.began = time.perf_counter()
         if last.progress.reported:  # else a server died after the round, and only its report is missing
             if (scalars := _attempt_round(t, last)) is None:
-                return _amended(t, last.progress.adding({"budget_left": 0}))
+                return _amended(t, last.spend())
             t.server.round += 1
             last.next(scalars)
             _check_finite(t)
@@ -240,7 +239,7 @@ def _check_finite(t: RunTraining) -> None:
     t.checkpoints.commit_if_written(wait=True)
     committed = t.checkpoints.committed
     last = f"the last checkpoint is of round {committed}" if committed >= 0 else "there is no checkpoint"
-    what = f"the model is not finite after round {t.server.round}, and is not written; {last}"
+    what = f"the model's parameters are not finite after round {t.server.round}, and are not written; {last}"
     note_lost(t.out, what)
     raise RoundLost(what)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mpifl.algorithms import Algorithm, Server, Work
-from mpifl.common import InputError, Names, RoundLost
+from mpifl.common import RoundLost
 from mpifl.common.machine import EnergyMeter, resident_mb
 from mpifl.data.shards import AnySpec
 from mpifl.learning.metrics import answers_told, pooled, state_lengths
@@ -92,17 +92,18 @@ class MetricsCollector:
         return costs | ({"suspected": suspected} if ledger.weights or ledger.outside else {})
 
     def evaluate_if_due(
-        self, record: Mapping[str, Any] = MappingProxyType({}), *, later: bool = False
+        self, record: Mapping[str, Any] = MappingProxyType({}), *, later: bool = False, last: bool = False
     ) -> Record:
         """If an evaluation is due, score w on the test set and at the silos that have examples for it.
 
         Args:
             record: The round's figures so far, including the faults of silos that it left out.
             later: Whether the figures of the test set are left to `awaited`.
+            last: Whether the training ends with this round, though the job asks for more.
         """
         left_out = record.get("faults", {})
         round, began = self._server.round, time.perf_counter()
-        if round % self._job.evaluate.every and round != self._job.rounds:
+        if round % self._job.evaluate.every and round != self._job.rounds and not last:
             return {}
         if self._job.evaluate.split is None:
             found = self._evaluated_here(told=record, later=later)
@@ -111,6 +112,15 @@ class MetricsCollector:
             found = self._evaluated_here("valid")
             found |= self._evaluated_at_silos(self._algorithm.evaluate_valid, left_out)
         return found | {"seconds_evaluation": time.perf_counter() - began}
+
+    def evaluate_at_server(self) -> Record:
+        """Score w on the server's test set, unless rounds are scored on valid splits only."""
+        return self._evaluated_here() if self._job.evaluate.split is None else {}
+
+    @property
+    def scores_silos(self) -> bool:
+        """Whether rounds are scored at silos."""
+        return self._job.evaluate.silos and self._held_out
 
     @property
     def awaits(self) -> bool:
@@ -236,7 +246,7 @@ class MetricsCollector:
     def _evaluated_at_silos(self, work: Work, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
         """Score w at every silo that holds out a split; report silos that failed and were not left out of the
         round."""
-        if not (self._job.evaluate.silos and self._held_out):
+        if not self.scores_silos:
             return {}
         federation, model = self._recovery.federation, self._algorithm.global_model(self._server)
         try:
@@ -296,22 +306,3 @@ def summarize(
         f"{name}_std": float(figures.std(correction=0)),
         f"{name}_worst10": float(tenth.mean()),
     }
-
-
-def reportable(brought: Any, algorithm: Algorithm, names: Names) -> Record:
-    """Return the figures from an algorithm's round, after a check; keys of silos become their names.
-
-    Raises:
-        InputError: the round did not return a dict.
-    """
-    if isinstance(brought, dict):
-        return {name: _named(value, names) for name, value in brought.items() if value != {}}
-    what = (
-        f"{type(algorithm).__name__}.round returned "
-        f"{'None' if brought is None else f'a {type(brought).__name__}'}"
-    )
-    raise InputError(f"{what}; have it return what is to be reported, such as mean.scalars")
-
-
-def _named(value: Any, names: Names) -> Any:
-    return {names[k]: of for k, of in value.items()} if isinstance(value, Mapping) else value

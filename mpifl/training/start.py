@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mpifl.algorithms import Algorithm, Server
-from mpifl.common import RoundLost, one_line
-from mpifl.data.shards import AnySpec
+from mpifl.common import RoundLost, count_of
+from mpifl.data.shards import AnySpec, notes_of
 from mpifl.exchange import Federation, first_of
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.observers import Observers, Progress, Record
@@ -102,7 +102,7 @@ def title(job: Job, spec: AnySpec, server: Server, workers: Sequence[Mapping[str
     devices = sorted({f"{one['host']} {one['device']}, threads {one['threads']}" for one in workers})
     model = _model(job, f"{len(server.model.trained):,}", workers)
     many = f"{len(workers)} worker{'s' * (len(workers) != 1)}"
-    where = f"{len(spec.silos)} silos on {many} ({'; '.join(devices)})"
+    where = f"{count_of(len(spec.silos), 'silo')} on {many} ({'; '.join(devices)})"
     return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"
 
 
@@ -131,17 +131,10 @@ def open_shards(t: RunTraining) -> dict[str, dict[str, str]]:
     origins, member = t.exchange.transport.origins, t.exchange.membership
     ranks = {str(origins[rank]): about for rank, about in sorted(member.about.items())}
     noted = [t.job.attack.warning, *_idle_workers(t), *_idle_settings(t), *_other_bits(t, ranks)]
-    noted += [unused_gpus(t.job.device, ranks), _of_one_class(t.spec)]
+    noted += [unused_gpus(t.job.device, ranks), *notes_of(t.spec.source, "alike")]
     for warning in filter(None, noted):
         t.observers.note(warning)
     return ranks
-
-
-def _of_one_class(spec: AnySpec) -> str:
-    """Return what the shards say of silos whose held-out rows are all of one class."""
-    notes = spec.source.get("notes")
-    line = notes.get("alike") if isinstance(notes, dict) else None
-    return one_line(line) if isinstance(line, str) else ""
 
 
 def first_progress(t: RunTraining, resume: bool) -> Progress:

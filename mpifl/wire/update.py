@@ -149,7 +149,7 @@ class Mean:
         if name not in self.vectors:
             there = ", ".join(map(repr, sorted(self.vectors))) or "none"
             if self.silos and not self.faults:
-                why = f"all {len(self)} silos failed alike: none sent '{name}'; they sent {there}"
+                why = f"your round asks for '{name}', and silos sent {there}"
                 raise RoundLost(why, in_vain=True)
             raise RoundLost(f"no silo that counts sent '{name}'; vectors that came: {there}")
         return self.vectors[name]

@@ -3,8 +3,8 @@
     python scripts/bench/gram_and_moments.py [--rows 10000000] [--columns 50] [--repeats 3] [--json FILE]
 
 The Gram matrix is what silos send for `newton` with values as the outcome, with the score; the moments are
-those of `stats`. The sides take turns in one process with one thread. The processor's time is counted, so
-that others on the machine matter little.
+those of `stats`, by the compiled loop and in tensor operations. The sides take turns in one process with one
+thread. The processor's time is counted, so that others on the machine matter little.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 if __name__ == "__main__":
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy reads it when it is imported
@@ -28,6 +29,7 @@ from mpifl.common.machine.tuning import keep_memory
 from mpifl.data import Features
 from mpifl.data.batches import Batches
 from mpifl.data.shards import Split
+from mpifl.sums import kernels
 from mpifl.wings.analysis import Newton, exact_products as exact
 from mpifl.wings.analysis.column_moments import SUMS, moments_of, power_sums
 from mpifl.wings.analysis.regression.families import FAMILIES
@@ -103,10 +105,15 @@ class Sides:
         tops, sums = self.tops[1:-1], torch.zeros(SUMS, self.columns, dtype=torch.int64)
         for silo in self.silos:
             for x, _ in silo.split("train").in_order(exact.BLOCK):
-                sums += power_sums(x.double(), tops)
+                sums += power_sums(x, tops)
         each = zip(sums.T.tolist(), tops.tolist(), strict=True)
         found = [moments_of(column, top, len(self.x)) for column, top in each]
         return np.array([[one.mean for one in found], [(one.deviation or 0.0) ** 2 for one in found]])
+
+    def moments_in_tensors(self) -> np.ndarray:
+        """Return the same without the compiled loop."""
+        with patch.object(kernels, "compiled", lambda: None):
+            return self.moments()
 
 
 def measure(rows: int, columns: int, repeats: int) -> dict[str, Any]:
@@ -122,6 +129,7 @@ def measure(rows: int, columns: int, repeats: int) -> dict[str, Any]:
         "gram": sides.gram,
         "numpy moments": sides.numpy_moments,
         "moments": sides.moments,
+        "in tensors": sides.moments_in_tensors,
     }
     seconds: dict[str, list[float]] = {name: [] for name in acts}
     found = dict[str, Any]()
@@ -133,6 +141,7 @@ def measure(rows: int, columns: int, repeats: int) -> dict[str, Any]:
     for name in ("gram", "moments"):
         ours, theirs = found[name], found[f"numpy {name}"]
         assert np.abs(ours - theirs).max() <= WITHIN * np.abs(theirs).max(), name
+    assert np.array_equal(found["moments"], found["in tensors"])
     return {"rows": rows, "columns": columns, "bytes": sides.x.nbytes, "seconds": seconds}
 
 

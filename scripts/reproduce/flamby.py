@@ -8,9 +8,8 @@ from functools import partial
 from statistics import mean
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
-from data_prep.sources.heart import HOSPITALS, read_heart
+from data_prep.sources.heart import HOSPITALS, held_out_by_flamby, read_heart
 from data_prep.sources.tcga_brca import REGIONS
 from mpifl.common.errors import InputError
 from mpifl.report.runs.run_summary import Summary
@@ -21,8 +20,6 @@ WORDS = "npz --scheme natural"
 ROUNDING = 1e-6
 """Below this a deviation is that of a constant column."""
 SEEDS = (7, 8, 9, 10, 11)
-FEWEST = 2
-"""Up to so many patients of a class a hospital's split is not stratified."""
 
 
 def adaptive(name: str, lr: float, server: float, *more: str) -> tuple[str, ...]:
@@ -30,14 +27,6 @@ def adaptive(name: str, lr: float, server: float, *more: str) -> tuple[str, ...]
     table = "server_optimizer"
     return (f"local.lr={lr}", f"{table}.name={name}", f"{table}.lr={server}", f"{table}.beta1=0.9",
             f"{table}.tau=1e-8", *(f"{table}.{key}" for key in more))  # fmt: skip
-
-
-def held_out(labels: np.ndarray) -> np.ndarray:
-    """Return which rows of a hospital FLamby tests on, bool [n]: one split for all seeds."""
-    rows = np.arange(len(labels))
-    few = min(np.bincount(labels)) <= FEWEST
-    shares = {"train_size": 0.66, "test_size": 1 - 0.66, "random_state": 43}
-    return np.isin(rows, train_test_split(rows, stratify=None if few else labels, **shares)[1])
 
 
 @dataclass(frozen=True)
@@ -58,7 +47,7 @@ class Hospitals(Cut):
         x, groups = data.x[:].astype(np.float64), [data.silo == silo for silo in range(len(HOSPITALS))]
         test = np.empty(len(x), bool)
         for rows in groups:
-            test[rows] = held_out(data.y[rows])
+            test[rows] = held_out_by_flamby(data.y[rows])
         for rows in groups if self.alone else [np.ones(len(x), bool)]:
             train = x[rows & ~test]
             deviation = train.std(axis=0, ddof=1)

@@ -20,6 +20,10 @@ FLAGS = [
     "--remote-debugging-pipe",
 ]
 PATIENCE = 60
+"""Seconds in which a browser gives one answer. It has died if it does not: no answer takes a tenth of it."""
+ANSWERS = 1200
+"""Answers in which a page shows what it will show. Seconds are no bound: on a busy machine both the page and
+its answers are slow. The answers of a minute on an idle machine are many more than it needs."""
 TOO_SMALL = """
 [...document.querySelectorAll("body *")].filter(one =>
   [...one.childNodes].some(node => node.nodeType === 3 && node.textContent.trim())
@@ -37,7 +41,28 @@ class Refused(Exception):
     """The browser did not do as it was told."""
 
 
-class Chrome:
+class Browser:
+    """What all browsers do alike."""
+
+    def ask(self, expression: str) -> Any:
+        """Return the value of an expression on the page."""
+        raise NotImplementedError
+
+    def until_shown(self, expression: str) -> None:
+        """Wait until an expression is true on the page, and stays so; it may load itself anew meanwhile."""
+        for _ in range(ANSWERS):
+            with contextlib.suppress(Refused):  # the page went in the meantime
+                if self.ask(expression) is True:
+                    return
+            time.sleep(0.05)
+        raise AssertionError(expression)
+
+    def smaller_than(self, pixels: int) -> list[str]:
+        """Return the texts that are written smaller."""
+        return self.ask(TOO_SMALL.replace("LEAST", str(pixels)))
+
+
+class Chrome(Browser):
     """A browser with one page.
 
     Attributes:
@@ -106,19 +131,6 @@ class Chrome:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def until_shown(self, expression: str) -> None:
-        """Wait until an expression is true on the page, which may load itself anew meanwhile."""
-        deadline = time.monotonic() + PATIENCE
-        while not self._is_true(expression):
-            assert time.monotonic() < deadline, expression
-            time.sleep(0.05)
-
-    def _is_true(self, expression: str) -> bool:
-        try:
-            return self.ask(expression) is True
-        except Refused:  # the page went in the meantime
-            return False
-
     def press(self, key: str) -> None:
         """Press a key."""
         self.do("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
@@ -143,10 +155,6 @@ class Chrome:
         """Write a picture of the whole page."""
         taken = self.do("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(taken["data"]))
-
-    def smaller_than(self, pixels: int) -> list[str]:
-        """Return the texts that are written smaller."""
-        return self.ask(TOO_SMALL.replace("LEAST", str(pixels)))
 
     def _until(self, wanted: Any) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE

@@ -51,7 +51,7 @@ def record(round: int, **more: object) -> dict[str, object]:
     ranks = {str(rank): {"training": 1 + 0.1 * rank, "waiting": 0.8 - 0.1 * rank} for rank in range(1, 9)}
     return {
         "round": round, "time": 1.7e9 + 2 * round, "train_loss": 2 / round, "test_loss": 2.2 / round,
-        "test_accuracy": accuracy, "seconds": 2.0 + round % 3, "seconds_training": 1.8,
+        "test_accuracy": accuracy, "seconds": 2.0 + round % 3, "seconds_training": 1.8 + round % 3,
         "seconds_waiting": 0.3,
         "seconds_communication": 0.1, "seconds_evaluation": 0.2, "bytes_sent": 1e6, "bytes_received": 1e6,
         "silo_accuracy_mean": fmean(one["accuracy"] for one in silos.values()), "silo_accuracy_worst": worst,
@@ -73,6 +73,7 @@ def run(
     """Leave a run folder."""
     table = {"name": "heart", "shards": str(folder.parent / "shards"), "rounds": planned, "seed": seed,
              "model": {"name": "logreg"}, "evaluate": {"target_accuracy": 0.9}, **more}  # fmt: skip
+    table |= {"aggregation": {"rule": "rfa"}} if weights else {}  # which is what gives weights
     claim_run(folder, check_job(table, "toy.toml"))
     records = []
     for n in range(1, rounds + 1):
@@ -105,7 +106,11 @@ def sweep(folder: Path, *keys: str) -> Path:
     for nth, values in enumerate(itertools.product((0.01, 0.1, 0.5), repeat=len(keys))):
         local = dict(zip(keys, values, strict=True))
         name = ",".join(f"local.{key}={value}" for key, value in local.items())
-        runs.append(run(folder / name, 40 - nth if nth else 40, local=local))
+        runs.append(run(folder / name, local=local))
+        records = [record(n) for n in range(1, 41)]
+        for each in records:
+            each["test_accuracy"] -= 0.002 * nth
+        (runs[-1] / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
     write_report(runs[0])
     compare_runs(runs, output=Output(page=folder / "sweep.html"))
     return folder / "sweep.html"
@@ -230,7 +235,10 @@ def lost(folder: Path) -> Path:
     """Leave a run that diverged in its first round."""
     run(folder)
     (folder / "metrics.jsonl").write_bytes(b"")
-    note_lost(folder, "the model is not finite after round 1, and is not written; there is no checkpoint")
+    note_lost(
+        folder,
+        "the model's parameters are not finite after round 1, and are not written; there is no checkpoint",
+    )
     return folder
 
 
@@ -253,9 +261,12 @@ def split(folder: Path) -> Path:
 
 def diverged(folder: Path) -> Path:
     """Leave a run whose loss is no number in the end."""
-    run(folder)
-    records = [record(n, names=["<b>", "&amp;", "\u202ea"]) for n in range(1, 31)]
-    records[-1] |= {"train_loss": float("nan"), "test_loss": float("inf"), "test_accuracy": 0.1}
+    names = ["<b>", "&amp;", "\u202ea"]
+    run(folder, names=names)
+    records = [record(n, names=names) for n in range(1, 31)]
+    of_silos = {"silo_accuracy_worst": 0.1, "silo_accuracy_mean": 0.1, "silo_accuracy_best": 0.1}
+    records[-1] |= {"train_loss": float("nan"), "test_loss": float("inf"), "test_accuracy": 0.1} | of_silos
+    records[-1]["silos"] = {name: {"loss": None, "accuracy": 0.1} for name in records[-1]["silos"]}
     (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
     return folder
 

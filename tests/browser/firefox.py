@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from browser.chrome import PATIENCE, TOO_SMALL, Refused
+from browser.chrome import PATIENCE, Browser, Refused
 
 KEYS = {
     "ArrowLeft": "\ue012",
@@ -43,7 +43,7 @@ def firefox() -> str | None:
     return next(filter(None, map(shutil.which, ("firefox-esr", "firefox"))), None)
 
 
-class Firefox:
+class Firefox(Browser):
     """A browser with one page, as `Chrome` is."""
 
     name = "firefox"
@@ -140,19 +140,6 @@ class Firefox:
             "value"
         ]
 
-    def until_shown(self, expression: str) -> None:
-        """Wait until an expression is true on the page, which may load itself anew meanwhile."""
-        deadline = time.monotonic() + PATIENCE
-        while not self._is_true(expression):
-            assert time.monotonic() < deadline, expression
-            time.sleep(0.05)
-
-    def _is_true(self, expression: str) -> bool:
-        try:
-            return self.ask(expression) is True
-        except Refused:  # the page went in the meantime
-            return False
-
     def press(self, key: str) -> None:
         """Press a key."""
         strokes = [{"type": kind, "value": KEYS[key]} for kind in ("keyDown", "keyUp")]
@@ -180,7 +167,3 @@ class Firefox:
         """Write a picture of the whole page."""
         taken = self.do("WebDriver:TakeScreenshot", full=True, hash=False)["value"]
         path.write_bytes(base64.b64decode(taken))
-
-    def smaller_than(self, pixels: int) -> list[str]:
-        """Return the texts that are written smaller."""
-        return self.ask(TOO_SMALL.replace("LEAST", str(pixels)))

@@ -1,6 +1,7 @@
 """What `inspect` suggests of a folder that is yet to be trained on: by what is skewed more than by chance."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,7 +84,23 @@ def test_values_of_a_large_unit_are_to_be_learned_in_their_deviations():
     assert "[task] mean = [150, 1] and deviation = [" in values((150, 75), (1, 1))[1]
     assert "mean = 0 and" not in values((1, 0.01))[1]
     assert len(values((1, 1))) == len(values((150, 75), dtype="bool")) == 1
-    assert len(values((150, 75), (0.5, 0.5), names=("time", "event"))) == 1
+    (said,) = values((150, 75), (0.5, 0.5), names=("time", "event"))
+    assert said.startswith("For the times until an event: cox or kaplanmeier (")
+
+
+def test_a_table_of_few_columns_is_told_of_a_regression():
+    alike, names = summary([[50, 50], [52, 48]]), ["age", "bmi"]
+    table = {"feature_names": names}
+    said, other = map(str, advice(replace(alike, spec=alike.spec.model_copy(update=table))))
+    assert said.startswith("For coefficients of 2 features with standard errors: newton (logistic regression")
+    assert other.startswith("The silos are similar")
+    number = {**table, "classes": None, "targets": Targets(shape=(), dtype="float32")}
+    counts = np.zeros((2, 0), np.int64)
+    said, _ = map(str, advice(FolderSummary(alike.spec.model_copy(update=number), counts)))
+    assert "newton (linear regression" in said
+    for more in ({"classes": 3}, {"feature_names": [f"gene {at}" for at in range(300)]}):
+        told = advice(replace(alike, spec=alike.spec.model_copy(update=table | more)))
+        assert [one.take.names for one in told] == [("fedavg",)]
 
 
 def test_small_silos_that_differ_by_chance_alone_are_not_called_skewed():
@@ -99,7 +116,7 @@ def test_all_that_is_named_is_there_to_be_named():
     offered = [one for one in vars(module).values() if isinstance(one, module.Take)]
     named = [name for take in offered for name in take.names]
     assert {name for name in named if not name.startswith("[")} <= set(ALGORITHMS)
-    assert len(offered) == 9
+    assert len(offered) == 12
 
 
 def test_corrected_silos_are_said_to_take_a_lower_rate():

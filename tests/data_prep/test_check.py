@@ -126,25 +126,37 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("whose", ["group", "id"])
-def test_equal_rows_of_different_persons_are_no_fault(tmp_path, capsys, whose):
-    rows = "".join(f"p{n},{n % 3},{n % 2}\n" for n in range(24))
-    (tmp_path / "t.csv").write_text(f"person,dose,ill\n{rows}")
-    spec = f'label = "ill"\n{whose} = "person"\n[features]\ndose = "numeric"\n'
-    (tmp_path / "t.toml").write_text(spec)
-    words = ["partition", "csv", "--data", tmp_path / "t.csv", "--spec", tmp_path / "t.toml", "--test", 0.25]
+@pytest.mark.parametrize(
+    ("whose", "sites", "severity"),
+    [
+        (["group"], False, "warning"),
+        (["id"], False, "warning"),
+        (["group", "id"], True, "warning"),
+        (["group"], True, "fault"),
+    ],
+)
+def test_equal_rows_of_different_persons_are_no_fault(tmp_path, capsys, whose, sites, severity):
+    """Sites number their groups each for itself, so ids alone tell persons of two sites apart."""
+    for name, first in (("t", 0), ("u", 24)):
+        rows = "".join(f"p{n},{n % 3},{n % 2}\n" for n in range(first, first + 24))
+        (tmp_path / f"{name}.csv").write_text(f"person,dose,ill\n{rows}")
+    spec = "".join(f'{key} = "person"\n' for key in whose)
+    (tmp_path / "t.toml").write_text(f'label = "ill"\n{spec}[features]\ndose = "numeric"\n')
+    words = ["partition", "csv", "--data", tmp_path / "t.csv", "--scheme", "iid", "--silos", 2]
+    if sites:
+        words = ["sites", tmp_path / "t.csv", tmp_path / "u.csv"]
     for command in (
-        [*words, "--scheme", "iid", "--silos", 2, "--out", tmp_path / "o"],
+        [*words, "--spec", tmp_path / "t.toml", "--test", 0.25, "--out", tmp_path / "o"],
         ["check", tmp_path / "o", "--json"],
     ):
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([*map(str, command)])
-        assert not ended.value.code
+    assert bool(ended.value.code) is (severity == "fault")
     found = json.loads(capsys.readouterr().out)["findings"]
-    held = [one for one in found if one["kind"] == "held out"]
-    assert {one["severity"] for one in held} == {"warning"}
-    assert all(one["what"].endswith("; of different persons") for one in held)
+    held = [one for one in found if one["kind"] == "held out" and " there" in one["what"]]
+    assert {one["severity"] for one in held} == {severity}
+    assert all(one["what"].endswith("; of different persons") is (severity == "warning") for one in held)
 
 
 @pytest.mark.parametrize("piece", [1 << 24, 40])

@@ -28,7 +28,7 @@ def labels(rare, rows=40):
 def test_the_holder_and_the_algorithm_are_named(tmp_path):
     write_vertical_folder(tmp_path, {"train": 40}, (2, 2), holder=1)
     (first,) = advised(tmp_path)
-    assert first.startswith("party 1 holds the labels: it is rank 0")
+    assert first.startswith("party 1 holds the labels: it has the top model")
     assert '[algorithm] name = "splitnn"' in first
 
 

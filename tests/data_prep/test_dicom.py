@@ -198,13 +198,17 @@ def plain(path, **tags):
 
 
 FAULTS = {
-    "no DICOM": (lambda folder: (folder / "x.dcm").write_text("x"), [], "x.dcm: no DICOM file, or damaged"),
+    "no DICOM": (
+        lambda folder: (folder / "x.dcm").write_text("x"),
+        [],
+        "x.dcm: is not a DICOM file, or is damaged",
+    ),
     "no pixels": (
         lambda folder: shutil.copy(SAMPLES / "rtplan.dcm", folder / "x.dcm"),
         [],
         "x.dcm: has no pixel data (modality RTPLAN); remove it from the folder",
     ),
-    "no patient": (lambda folder: plain(folder / "x.dcm", patient=""), [], "x.dcm: says no PatientID"),
+    "no patient": (lambda folder: plain(folder / "x.dcm", patient=""), [], "x.dcm: has no PatientID"),
     "another size": (
         lambda folder: write(folder / "x.dcm", np.ones((3, 2), np.uint16), series="1.3"),
         [],
@@ -213,7 +217,7 @@ FAULTS = {
     "no place": (
         lambda folder: plain(folder / "x.dcm", ImagePositionPatient=None),
         ["example=series"],
-        "x.dcm: not all of its series say a position, or all a number",
+        "x.dcm: some images of its series have a position, and some only a number",
     ),
     "the same place": (
         lambda folder: plain(folder / "x.dcm"),
@@ -228,10 +232,14 @@ FAULTS = {
     "segments": (
         lambda folder: shutil.copy(SAMPLES / "liver_1frame.dcm", folder / "x.dcm"),
         [],
-        "x.dcm: holds segments and no image (modality SEG); remove it from the folder",
+        "x.dcm: holds segments, not an image (modality SEG); remove it from the folder",
     ),
     "no such example": (lambda folder: None, ["example=scan"], "example=scan given; there are slice, series"),
-    "labels twice": (lambda folder: None, ["labels=x.csv"], "say label=KEYWORD, or labels=FILE; one of them"),
+    "labels twice": (
+        lambda folder: None,
+        ["labels=x.csv"],
+        "give label=KEYWORD or labels=FILE, and not",
+    ),
 }
 
 

@@ -44,7 +44,7 @@ ARRAYS = {
     "masks of 0 and 255": ({"y": MASKS}, ["labels are only 0 and 255, in 256 classes"], []),
     "masks of grey images": (
         {"x": np.zeros((24, 2, 2), np.uint8) + MASKS // 3, "y": MASKS},
-        ["labels are only 0 and 255, in 256 classes"],
+        ["labels are only 0 and 255, in 256 classes", "x is uint8 without a scale, which a model takes"],
         [],
     ),
     "masks of 0 and 1": ({"y": MASKS // 255}, [], []),
@@ -60,9 +60,16 @@ ARRAYS = {
     ),
     "tokens": (
         {"x": LABELS[:, None].repeat(4, 1), "y": LABELS[:, None].repeat(4, 1) * 2},
-        ["x is int64 without a scale, which a model takes as tokens; if they are measurements, say"],
+        ["x is int64 without a scale, which a model takes for tokens; if they are measurements, say"],
         [],
     ),
+    "pixels": (
+        {"x": np.zeros((24, 4, 4), np.uint8) + MASKS[:, :1, :1], "y": LABELS},
+        ["x is uint8 without a scale, which a model takes for tokens; if they are pixels, say --option"],
+        [],
+    ),
+    "pixels with a scale": ({"x": np.zeros((24, 4, 4), np.uint8), "y": LABELS}, [], ["scale=1/255"]),
+    "bytes": ({"x": np.zeros((24, 4), np.uint8), "y": LABELS}, [], []),
     "integers with a scale": ({"x": LABELS[:, None].repeat(4, 1).astype("i2"), "y": LABELS}, [], ["scale=1"]),
     "floats of 0 and 1": (
         {"y": (LABELS > 0) * 1.0},

@@ -306,14 +306,44 @@ def test_a_name_may_go_on_in_the_next_line(tmp_path: Path, mark: str) -> None:
     assert find_source("csv")(path, 0).x[:].shape == (40, 1)
 
 
-def test_a_column_without_a_name_and_days_in_another_order_are_told(tmp_path: Path) -> None:
-    rows = [f"{n + 3},{n % 28 + 1:02}.{n % 12 + 1:02}.2021,{n % 7},{'pq'[n % 2]}" for n in range(60)]
-    _, told = drafted(tmp_path, ",day,a,y", rows)
+def test_a_column_without_a_name_is_told(tmp_path: Path) -> None:
+    _, told = drafted(tmp_path, ",a,y", [f"{n + 3},{n % 7},{'pq'[n % 2]}" for n in range(60)])
     assert told == [
-        "left out: the column without a name, which is an index: 60 values in 60 rows, first '3' (line 2)",
-        "left out: day, '01.01.2021' (line 2) looks like a date in another order; write dates as 2000-12-31, "
-        'and say { kind = "date", since = "2000-01-01" }',
+        "left out: the column without a name, which is an index: 60 values in 60 rows, first '3' (line 2)"
     ]
+
+
+SLASH = 'say { kind = "date", since = "2000-01-01", format = "%d/%m/%Y" }, or "%m/%d/%Y"'
+DAYS = {
+    "points": ("{0:02}.{1:02}.2021", "%d.%m.%Y"),
+    "points, any day": ("{1}.{1}.2021", "%d.%m.%Y"),
+    "slashes, the day first": ("{0:02}/{1:02}/2021", "%d/%m/%Y"),
+    "slashes, the month first": ("{1}/{0}/2021 23:30", "%m/%d/%Y"),
+    "slashes, either": ("{1:02}/{1:02}/2021", None),
+    "the year first": ("2021/{1:02}/{0:02}", "%Y/%m/%d"),
+    "ISO": ("2021-{1:02}-{0:02}", None),
+    "no day": ("{0:02}.{0:02}.2021", None),
+}
+
+
+@pytest.mark.parametrize("what", DAYS)
+@pytest.mark.parametrize("name", ["day", "admission"])
+def test_dates_in_another_order_are_found_or_asked_for(tmp_path: Path, what: str, name: str) -> None:
+    """The name of an id says nothing where values are dates."""
+    written, form = DAYS[what]
+    days = [written.format(n % 28 + 1, n % 12 + 1) for n in range(60)]
+    spec, told = drafted(
+        tmp_path, f"{name},a,y", [f"{day},{n % 7},{'pq'[n % 2]}" for n, day in enumerate(days)]
+    )
+    if what == "slashes, either":
+        assert told == [f"left out: {name}, '01/01/2021' (line 2) may be a date in two orders; {SLASH}"]
+    elif what == "no day":
+        said = "'01.01.2021' (line 2) is a date by format = \"%d.%m.%Y\", and not all values are"
+        assert told[0].startswith(f"left out: {name}, {said}")
+    else:
+        assert (spec.features[name].kind, spec.features[name].format, told) == ("date", form, [])
+        x = find_source("csv")(tmp_path / "t.csv", 0).x[:]
+        assert x.shape == (60, 2)
 
 
 def test_a_number_beyond_float64_is_told(tmp_path: Path) -> None:
@@ -375,9 +405,13 @@ def test_an_id_becomes_no_feature_and_what_looks_like_one_is_told(tmp_path: Path
 def test_measurements_are_no_ids(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     ages, smokes, chol = draw.integers([20, 0, 100], [90, 2, 300], (200, 3)).T
-    rows = [f"{ages[n]},{draw.normal():.3f},{smokes[n]},{chol[n]},{'pq'[n % 2]}" for n in range(200)]
-    spec, told = drafted(tmp_path, "age,case index,smokes,chol,y", rows)
-    assert (list(spec.features), told) == (["age", "case index", "smokes", "chol"], [])
+    few = [f"{n % 3 + 1},{('day', 'in', 'out')[n % 3]},{'pq'[n % 2]}" for n in range(200)]
+    rows = [f"{ages[n]},{draw.normal():.3f},{smokes[n]},{chol[n]},{few[n]}" for n in range(200)]
+    spec, told = drafted(tmp_path, "age,case index,smokes,chol,admission,patient,y", rows)
+    assert (list(spec.features), told) == (
+        ["age", "case index", "smokes", "chol", "admission", "patient"],
+        [],
+    )
 
 
 @given(
@@ -466,6 +500,10 @@ def test_the_tables_of_several_sites_have_one_spec_with_all_their_levels(tmp_pat
         "in one [ ]",
     ]
     spec = read_spec(tmp_path / "both.toml")
+    (tmp_path / "a.toml").write_text('label = "ill"\n[features]\nsex = "categorical"\n')
+    told = run("draft", *tables, "--label", "ill", "--out", tmp_path / "own.toml")
+    assert "left out: dose, which a.toml leaves out" in told
+    assert "left out: extra, not in a.csv" in told
     assert spec.features["sex"].levels == (("a0",), ("a1",), ("b0",), ("b1",))
     assert (spec.classes, spec.delimiter, [*spec.features]) == ((("0",), ("1",)), None, ["sex", "dose"])
 
@@ -516,6 +554,9 @@ def test_a_column_that_another_table_calls_otherwise_is_asked_for(tmp_path: Path
         InputError, match=r"d\.csv: has no column 'ill', which a\.csv has; its columns are alter, krank"
     ):
         run("draft", tmp_path / "a.csv", tmp_path / "d.csv", "--label", "ill", "--out", tmp_path / "all.toml")
+    (tmp_path / "d.toml").write_text('label = "krank"\n[features]\nalter = "numeric"\n')
+    with pytest.raises(InputError, match=r"a\.csv: no table has a column 'il'; did you mean 'ill'\? its col"):
+        run("draft", tmp_path / "d.csv", tmp_path / "a.csv", "--label", "il", "--out", tmp_path / "all.toml")
     tables = [tmp_path / f"{name}.csv" for name in "abc"]
     told = run("draft", *tables, "--label", "ill", "--out", tmp_path / "all.toml").splitlines()
     assert told[1:] == [
@@ -532,7 +573,7 @@ def test_a_column_that_another_table_calls_otherwise_is_asked_for(tmp_path: Path
         (tmp_path / f"{name}.toml").write_text(spec)
     run("draft", *tables, "--label", "ill", "--out", tmp_path / "ill.toml")
     with pytest.raises(
-        InputError, match=r"^--label il: is no such column in any .* mean 'ill'\? there are ill"
+        InputError, match=r"^--label il: no spec .* has this column; .* mean 'ill'\? there are ill"
     ):
         run("draft", *tables, "--label", "il", "--out", tmp_path / "il.toml")
     run("sites", *tables, "--spec", tmp_path / "all.toml", "--out", tmp_path / "out")

@@ -169,7 +169,7 @@ FAULTS = {
     "ownscheme:raising": "KeyError: 'key' (raising, ",
     "ownscheme:sorting": "ValueError: sort array is read-only (sorting, ",
     "ownscheme:ordering": "ValueError: assignment destination is read-only (ordering, ",
-    "ownscheme:seedless": "is no such function; write def NAME(y, silos, rng)",
+    "ownscheme:seedless": "is not a function of this form; write def NAME(y, silos, rng)",
     "ownscheme:nothing": "module 'ownscheme' has no attribute 'nothing'",
 }
 

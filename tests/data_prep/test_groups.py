@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import shutil
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import assume, given, settings, strategies as st
 from data_prep.cli import main
 from data_prep.dataset import Dataset, Groups, Order
 from data_prep.schemes import SCHEMES, Shares, cut_whole, resolve
+from data_prep.sources import group_seen
 from mpifl.common import InputError, sha256_of
 from mpifl.data.shards import (
     groups_of,
@@ -376,7 +378,7 @@ def findings(folder, capsys):
 )
 def test_check_counts_persons_on_two_sides_and_fails(tmp_path, at, number_of, told, capsys):
     folder = tmp_path / "out"
-    assert partition(write_npz(tmp_path), folder) == 0
+    assert partition(write_npz(tmp_path), folder, "--scale", "1/255") == 0
     entry = read_federation(folder).silos[number_of[0]]
     plant(folder, *at, groups_of(folder, entry)[number_of[1]][0])
     code, found = findings(folder, capsys)
@@ -386,11 +388,11 @@ def test_check_counts_persons_on_two_sides_and_fails(tmp_path, at, number_of, to
 
 def test_sites_keep_their_own_persons_whole_and_what_cannot_be_seen_is_said(tmp_path, capsys):
     path = write_npz(tmp_path)
-    words = ["--shape", "1,4,4", "--dtype", "uint8", "--classes", 3]
+    words = ["--shape", "1,4,4", "--dtype", "uint8", "--scale", "1/255", "--classes", 3]
     assert command("spec", tmp_path / "spec.json", *words) == 0
     for silo in (0, 1):
         site = ["--spec", tmp_path / "spec.json", "--silo", silo, "--out", tmp_path / "all"]
-        more = ["--valid", 0.2, "--test", 0.2, "--seed", silo, "--group", "person"]
+        more = ["--valid", 0.2, "--test", 0.2, "--seed", silo, "--group", "person"]  # the scale is the spec's
         assert command("import", "npz", "--data", path, *site, *more) == 0
     assert command("assemble", tmp_path / "all") == 0
     spec = read_federation(tmp_path / "all")
@@ -559,7 +561,7 @@ def test_slices_of_a_patient_stay_together(tmp_path, deeper, masks, capsys):
     if deeper:
         assert "--group parent keeps together what lies in one folder" in said
         return
-    told = "48 images repeat the names of others with another number (pat00_"
+    told = "48 images have the names of others but for their ends (pat00_"
     assert told in said
     assert "keep them together by --group '(.+)_'" in said
     code, found = findings(tmp_path / "whole", capsys)
@@ -571,3 +573,57 @@ def test_slices_of_a_patient_stay_together(tmp_path, deeper, masks, capsys):
     ):
         assert command(*cut, "--group", wrong, "--out", tmp_path / "none") == 2
         assert line in capsys.readouterr().err
+
+
+NAMES = [  # what names of six patients end with; what `group` takes, or nothing
+    (("{}-a", "{}-b"), "(.+)-"),
+    (("{}_a", "{}_b"), "(.+)_"),
+    (("{}a", "{}b"), r"(.+\d)"),
+    (("{}", "{}b"), r"(.+\d)"),
+    (("{}_left", "{}_right"), "(.+)_"),
+    (("{}_L_CC", "{}_R_MLO"), r"(.+\d)"),
+    (("{}_left_1", "{}_right_1"), r"(\D*\d+)"),
+    (("{}_slice2b", "{}_slice3c"), "(.+)_"),
+    (("{}_slice2_left", "{}_slice3_right"), r"(\D*\d+)"),
+    (("{}", "{}_2"), r"(\D*\d+)"),
+    (("{}.1", "{}.2"), r"(.+)\..+\."),
+    (("site1_{}_a", "site1_{}_b"), "(.+)_"),
+    (("{}-a", "{}_b"), r"(.+\d)"),
+    (("{}_a",), ""),
+    (("{}a",), ""),
+    (("{}",), ""),
+    (("{}", "{}_mask"), ""),
+]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(("ends", "pattern"), NAMES)
+def test_images_of_one_patient_are_seen_by_their_names(ends, pattern, apart):
+    in_one = not apart or ends[-1][-1].isdecimal() or "{}_mask" in ends
+    folders = ("ill", "ill") if in_one else ("ill", "well")
+    paths = [
+        Path("in", folders[(at + patient) % 2], end.format(f"K{patient:04}") + ".png")
+        for patient in range(6)
+        for at, end in enumerate(ends)
+    ]
+    told, found = group_seen(paths[::-1], classes=True)
+    assert (found, bool(told)) == (pattern, bool(pattern))
+    if pattern:
+        assert f"({ends[0].format('K0000')}.png and {ends[1].format('K0000')}.png)" in told
+        of = [re.search(pattern, path.name)[1] for path in paths]
+        assert len({*of}) == 6
+        assert of == [one for one in of[:: len(ends)] for _ in ends]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["cat/0001_cat", "cat/0002_cat", "dog/0001_dog", "dog/0002_dog"],  # each class's own word
+        ["one/2019a", "one/2020b", "two/2021a", "two/2022b"],
+        ["one/a1_x", "one/a1_y", "one/a2_x", "one/a3_x", "one/a4_x", "one/a5_y"],  # one pair alone
+        ["one/IMG_1234", "one/IMG_1235", "two/IMG_1236", "two/IMG_1237"],
+        ["one/left", "one/right", "two/left", "two/right"],
+    ],
+)
+def test_names_that_are_alike_by_chance_are_no_patients(names):
+    assert group_seen([Path("in", f"{name}.jpg") for name in names], classes=True) == ("", "")

@@ -70,6 +70,22 @@ def test_training_rows_have_mean_0_and_deviation_1_and_held_out_rows_no_part_in_
     assert train.std(axis=0)[varied] == pytest.approx(np.ones(11), abs=1e-6)
 
 
+def test_with_flamby_each_hospital_is_standardised_by_its_own_rows_that_it_does_not_hold_out(
+    tmp_path, capsys
+):
+    folder, out = write(tmp_path / "in", switzerland=[ROW] * 19 + [OTHER]), tmp_path / "out"
+    assert partition(folder, out, "--flamby", "--test", 0.34) == 2
+    assert "--test: 0.34 given, but the source itself says what is for testing" in capsys.readouterr().err
+    assert partition(folder, out, "--flamby") == 0
+    spec = read_federation(out)
+    for entry in spec.silos:
+        assert entry.examples == {"train": 13, "test": 7}
+        train = open_shard(out, entry, spec)["train"].x
+        varied = np.ptp(train, axis=0) > 0
+        assert train.mean(axis=0) == pytest.approx(np.zeros(13), abs=1e-6)
+        assert train.std(axis=0, ddof=1)[varied] == pytest.approx(np.ones(varied.sum()), abs=1e-6)
+
+
 def test_categories_become_columns_of_zeros_and_ones_but_the_lowest(tmp_path):
     one = [ROW] * 3 + [OTHER] * 3
     x = read_heart(write(tmp_path / "in", **dict.fromkeys(HOSPITALS, one)), 0).x

@@ -264,6 +264,13 @@ def test_ties_where_the_last_rows_begin_are_refused_and_others_are_not(tmp_path,
 def test_fewer_natural_silos_are_dealt_whole_keys(tmp_path, capsys):
     words = table(tmp_path, [row(at) for at in range(60)], 'silo = "ward"')
     assert command(*words, "--scheme", "natural", "--silos", 3, "--seed", 1) == 0
+    said = capsys.readouterr().err
+    assert (
+        "warning: --silos 3: the 7 silos of the data (w0, w1, w2, w3, w4, w5, w6) are dealt to 3, and" in said
+    )
+    assert "leave --silos out to keep each; --merge w0+w1 joins those that you name" in said
+    assert command(*words[:-1], tmp_path / "all", "--scheme", "natural", "--silos", 7) == 0
+    assert "dealt to" not in capsys.readouterr().err
     wards = [{at % 7 for at in one["train"]} for one in ages(tmp_path / "out")]
     assert sorted(map(len, wards)) == [2, 2, 3]
     assert sorted(ward for one in wards for ward in one) == list(range(7))

@@ -164,7 +164,7 @@ FAULTS = {
     "another size": (
         lambda folder: Image.fromarray(drawn(9, 9)).save(folder / "b" / "x.png"),
         [],
-        "x.png: 9x9 pixels, 000.png has 5x6; add --option size=WIDTHxHEIGHT",
+        "x.png: 9x9 pixels, 000.png has 5x6; add --size WIDTHxHEIGHT",
     ),
     "16 bits": (
         lambda folder: deep(folder / "a" / "x.png"),

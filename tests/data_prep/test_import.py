@@ -166,9 +166,11 @@ def test_what_is_there_is_never_overwritten(tmp_path, spec, capsys):
         f"--silo 0: is taken, by {tmp_path / 'out' / 'silo_0000.h5'}; give the number that the sites agreed"
     )
     assert said in capsys.readouterr().err
-    assert bring(tmp_path, spec, X + 1, Y, 1) == 0
+    assert bring(tmp_path, spec, X + 1, Y, 1, "--valid", 0.4) == 0
     assert (tmp_path / "out" / "silo_0000.h5").read_bytes() == before
     assert command("assemble", tmp_path / "out") == 0
+    lacks = "silo 0 has no valid rows, which 1 other has: figures on valid rows are without it; import again"
+    assert f"warning: {lacks} with --valid" in capsys.readouterr().err
     assert command("assemble", tmp_path / "out") == 2
     assert "has a federation.json already" in capsys.readouterr().err
     mine, kept = tmp_path / "out" / "silo_0001.json", (tmp_path / "out" / "silo_0001.json").read_text()
@@ -421,7 +423,9 @@ def test_a_silo_joins_the_shards_of_a_partition_and_can_be_scored_alone(tmp_path
     said = "silo 0 is missing: silo_0000.h5 is there, and what describes it is not; put its silo_0000.json"
     assert said in capsys.readouterr().err
     (tmp_path / "kept.json").rename(tmp_path / "more" / "federation.json")
+    capsys.readouterr()
     assert command("assemble", tmp_path / "more") == 0
+    assert "warning" not in capsys.readouterr().err
     assert command("check", tmp_path / "more") == 0
     whole = read_federation(tmp_path / "more")
     assert [entry.name for entry in whole.silos] == ["north", "south", "late"]

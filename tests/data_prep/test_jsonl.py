@@ -206,10 +206,10 @@ def test_a_large_vocabulary_has_wider_tokens(tmp_path):
 
 
 LINES = {
-    "no JSON": (b'{"text": "a"}\n{"text": \n', "line 2: no JSON in UTF-8"),
-    "no UTF-8": (b'{"text": "\xff\xfe"}\n', "line 1: no JSON in UTF-8"),
-    "deep": (b'{"text": ' + b"[" * 200_000 + b"}\n", "line 1: no JSON in UTF-8"),
-    "a list": (b'["text"]\n', "line 1: list, no object; a line is"),
+    "no JSON": (b'{"text": "a"}\n{"text": \n', "line 2: is not JSON in UTF-8"),
+    "no UTF-8": (b'{"text": "\xff\xfe"}\n', "line 1: is not JSON in UTF-8"),
+    "deep": (b'{"text": ' + b"[" * 200_000 + b"}\n", "line 1: is not JSON in UTF-8"),
+    "a list": (b'["text"]\n', "line 1: is list, not an object; a line is"),
     "a silo as number and text": (
         b'{"text": "ab", "ward": 1}\n{"text": "ab", "ward": "1"}\n',
         'line 2: ward, the silo, is "1", and 1 in a line before; write both alike',
@@ -251,13 +251,36 @@ def test_a_site_that_joins_with_a_folder_of_files_keeps_each_text_whole(tmp_path
     for nth in range(6):
         (texts / f"{nth}.txt").write_text(chr(ord("a") + nth) * (60 + nth))
     own = tmp_path / "own"
-    words = ["--spec", folder, "--out", own, "--silo", 1, "--test", 0.3, "--seed", 1]
+    words = ["--spec", folder, "--out", own, "--silo", 1, "--test", 0.3, "--seed", 1, "--keep", "id"]
     run("import", "jsonl", "--data", texts, *words)
     with h5py.File(own / "silo_0001.h5") as shard:
         letters = [{*np.unique(shard[f"{split}/x"][:, 0])} for split in ("train", "test")]
         groups = [{*shard[f"{split}/group"][:]} for split in ("train", "test")]
     assert not letters[0] & letters[1]
     assert len(letters[0] | letters[1]) == len(groups[0] | groups[1]) == 6
+
+
+def test_a_folder_of_each_silo_has_documents_that_are_called_by_their_files(tmp_path, capsys):
+    for site in ("bonn", "ulm"):
+        (tmp_path / "texts" / site).mkdir(parents=True)
+        for nth in range(6):
+            (tmp_path / "texts" / site / f"{nth}.txt").write_text(f"{site[0]}{nth}" * 60)
+    (tmp_path / "texts" / "ulm" / "more.jsonl").write_text('{"text": "ab"}\n' * 2)
+    words = "--scheme", "natural", "--test", 0.3, "--keep", "id"
+    folder = partition(tmp_path / "texts", tmp_path / "out", *words)
+    assert capsys.readouterr().err == ""
+    spec, names = read_federation(folder), {}
+    for entry in spec.silos:
+        with h5py.File(folder / entry.file) as shard:
+            for split in shard.values():
+                joined, offsets = split["id"][:].tobytes(), split["id.offsets"][:]
+                for x, start, stop in zip(split["x"][:], offsets, offsets[1:], strict=False):
+                    site, name = joined[start:stop].decode().split("/")
+                    assert site == entry.name
+                    assert {*bytes(x[:2].astype(np.uint8)).decode()} in ({site[0], name[0]}, {*"ab"})
+                    names.setdefault(site, set()).add(name)
+    files = {f"{nth}.txt" for nth in range(6)}
+    assert names == {"bonn": files, "ulm": files | {"more.jsonl:1", "more.jsonl:2"}}
 
 
 def test_an_empty_file_of_a_silo_does_not_vanish(tmp_path, capsys):
@@ -271,7 +294,7 @@ def test_an_empty_file_of_a_silo_does_not_vanish(tmp_path, capsys):
 
 def test_natural_silos_without_a_field_name_the_option(tmp_path, capsys):
     partition(write(tmp_path), tmp_path / "shards", "--scheme", "natural", ends=2)
-    said = "--scheme: natural, and own.jsonl says of no example whose it is; name it: --silo FIELD"
+    said = "--scheme: natural, and own.jsonl does not name the examples' silo; give it: --silo FIELD"
     assert said in capsys.readouterr().err.replace(f"{tmp_path}/", "")
     partition(write(tmp_path), tmp_path / "shards", "--scheme", "natural", "--silo", "ward")
 

@@ -98,9 +98,9 @@ def changed(**new):
 
 U, V = people(["u", "v"], [3, 2]).values()
 FAULTS = {
-    "cut short": (cut_short, [], "no JSON of LEAF's, or cut short"),
-    "no JSON": (lambda path: path.write_text("x,y"), [], "no JSON of LEAF's"),
-    "no UTF-8": (lambda path: path.write_bytes(b'{"\xff'), [], "no JSON of LEAF's"),
+    "cut short": (cut_short, [], "is not LEAF's JSON, or is cut short"),
+    "no JSON": (lambda path: path.write_text("x,y"), [], "is not LEAF's JSON"),
+    "no UTF-8": (lambda path: path.write_bytes(b'{"\xff'), [], "is not LEAF's JSON"),
     "no data": (lambda path: path.write_text('{"users": []}'), [], "has no user_data"),
     "nobody": (lambda path: path.write_text('{"user_data": {}}'), [], "has no user"),
     "a list": (lambda path: path.write_text("[1]"), [], "{ is missing at character 0"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
-from data_prep.sources.drawn_masks import look_at_masks
+from data_prep.sources.drawn_masks import images_in, layout_seen, look_at_masks
 from data_prep.sources.source_registry import find_source
 from mpifl.common.errors import InputError
 from mpifl.data.shards.shards import open_shard, read_federation
@@ -34,13 +34,13 @@ def deep(mask):
     return Image.fromarray(mask.astype(np.uint16))  # a PNG with 16 bits, as some programs write
 
 
-def write(folder, names=tuple(IMAGES), part=".", drawn=Image.fromarray):
+def write(folder, names=tuple(IMAGES), part=".", drawn=Image.fromarray, ending="png"):
     """Write images and their masks; return the options that name them."""
     for kind in ("in", "masks"):
         (folder / kind / part).mkdir(parents=True, exist_ok=True)
     for name in names:
         Image.fromarray(IMAGES[name]).save(folder / "in" / part / f"{name}.png")
-        drawn(MASKS[name]).save(folder / "masks" / part / f"{name}.png")
+        drawn(MASKS[name]).save(folder / "masks" / part / f"{name}.{ending}")
     return [f"masks={folder / 'masks'}", "ignore=255"]
 
 
@@ -50,9 +50,19 @@ def cut(folder, out, options, *more, ends=0):
     return folder / out
 
 
-@pytest.mark.parametrize("drawn", [Image.fromarray, palette, deep])
-def test_masks_come_back_bit_for_bit(tmp_path, capsys, drawn):
-    options = write(tmp_path, drawn=drawn)
+@pytest.mark.parametrize(
+    ("drawn", "ending"),
+    [
+        (Image.fromarray, "png"),
+        (palette, "png"),
+        (deep, "png"),
+        (Image.fromarray, "TIF"),
+        (palette, "tiff"),
+        (deep, "tif"),
+    ],
+)
+def test_masks_come_back_bit_for_bit(tmp_path, capsys, drawn, ending):
+    options = write(tmp_path, drawn=drawn, ending=ending)
     folder = cut(tmp_path, "out", options, "--scheme", "iid", "--silos", 2)
     spec = read_federation(folder)
     aim = spec.targets
@@ -137,7 +147,24 @@ def cut_short(folder):
     path.write_bytes(path.read_bytes()[:45])
 
 
+def as_tiff(folder, pixels, **more):
+    (folder / "masks" / "scan2.png").unlink()
+    Image.fromarray(pixels).save(folder / "masks" / "scan2.tif", **more)
+
+
 FAULTS = {
+    "a TIFF where 0 is white": (
+        lambda folder: as_tiff(folder, MASKS["scan2"], tiffinfo={262: 0}),
+        "masks/scan2.tif: 0 stands for white in this TIFF mask, and class numbers would be turned",
+    ),
+    "a TIFF of fractions": (
+        lambda folder: as_tiff(folder, MASKS["scan2"].astype(np.float32)),
+        "masks/scan2.tif: has more than 8 bits a pixel; 8 bits",
+    ),
+    "a TIFF below 0": (
+        lambda folder: as_tiff(folder, np.full((6, 5), 65535, np.uint16), tiffinfo={339: 2}),
+        "masks/scan2.tif: has pixels of -1; class numbers begin at 0",
+    ),
     "another size": (other_size, "masks/scan2.png: 6x6 pixels, its image scan2.png has 5x6; make them alike"),
     "no mask": (
         lambda folder: (folder / "masks/scan2.png").unlink(),
@@ -171,7 +198,7 @@ FAULTS = {
     ),
     "a folder": (
         lambda folder: (folder / "in" / "more").mkdir(),
-        "files; of SITE/images and SITE/masks, data-prep import makes each site's shard; --group parent",
+        "files; of SITE/images and SITE/masks name the folder above by --data and by --masks, and say --silo",
     ),
 }
 
@@ -221,6 +248,10 @@ def test_an_image_and_its_mask_are_turned_each_as_it_says(tmp_path):
     Image.fromarray(np.rot90(MASKS["scan0"], -1).copy()).save(mask)
     drawn = find_source("images", options)(tmp_path / "in", 0)
     assert np.array_equal(drawn.y, both.y)
+    mask.unlink()
+    Image.fromarray(MASKS["scan0"]).save(mask.with_suffix(".tif"), exif=exif)
+    drawn = find_source("images", options)(tmp_path / "in", 0)
+    assert np.array_equal(drawn.y, both.y)
     assert np.array_equal(drawn.x[:][0], np.rot90(IMAGES["scan0"], -1).transpose(2, 0, 1))
     assert drawn.x.shape[2:] == drawn.y.shape[1:] == (5, 6)
 
@@ -232,12 +263,12 @@ def test_masks_of_0_and_255_are_two_classes_where_that_is_said(tmp_path, capsys)
     (masks, _), drawn = write(tmp_path), lambda _: Image.fromarray(HALVES)
     write(tmp_path, drawn=drawn)
     cut(tmp_path, "asked", [masks], "--scheme", "iid", "--silos", 2, ends=2)
-    said = "masks hold only 0 and 255, which would be 256 classes; say --option values=0,255, or ignore=255"
+    said = "masks hold only 0 and 255, which would be 256 classes; say --values 0,255, or ignore=255"
     assert said in capsys.readouterr().err
     three = np.where(HALVES > 0, 255, np.arange(6)[:, None] // 5 * 128).astype(np.uint8)
     Image.fromarray(three).save(tmp_path / "masks/scan3.png")
     with pytest.raises(
-        InputError, match=r"only 0, 128 and 255, which would be 256 classes; say .*=0,128,255"
+        InputError, match=r"only 0, 128 and 255, which would be 256 classes; say --values 0,128,255"
     ):
         find_source("images", [masks])(tmp_path / "in", 0)
     assert find_source("images", [masks, "values=0,128,255"])(tmp_path / "in", 0).classes == 3
@@ -245,6 +276,8 @@ def test_masks_of_0_and_255_are_two_classes_where_that_is_said(tmp_path, capsys)
     with pytest.raises(InputError, match=r"masks/scan3\.png: masks hold only 0 and 90, .* ignore=90 if 90"):
         find_source("images", [masks, "ignore=255"])(tmp_path / "in", 0)
     Image.fromarray(HALVES).save(tmp_path / "masks/scan3.png")
+    with pytest.raises(InputError, match=r"png: masks hold 0 and 255; say --values 0,255"):
+        find_source("images", [masks, "values=0,1"])(tmp_path / "in", 0)
     data = find_source("images", [masks, "values=0,255"])(tmp_path / "in", 0)
     assert (data.classes, np.unique(data.y).tolist()) == (2, [0, 1])
     data = find_source("images", [masks, "values=255,0"])(tmp_path / "in", 0)
@@ -255,9 +288,9 @@ def test_masks_of_0_and_255_are_two_classes_where_that_is_said(tmp_path, capsys)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["values=0,255"], "has pixels of 1, which --option values does not name; add it"),
+        (["values=0,255"], "has pixels of 1, which --values does not name; add it"),
         (["values=0,1/1"], "each once, as 0,255, or 0,1/255 where two are one class"),
-        (["values=0,1,2"], "has pixels of 255, which --option values does not name"),
+        (["values=0,1,2"], "has pixels of 255, which --values does not name"),
         (["values=0,1,2", "ignore=255"], None),
         (["values=0,256"], "it must be numbers of pixels from 0 to 255, each once"),
         (["values=0,0"], "it must be numbers of pixels from 0 to 255, each once"),
@@ -282,17 +315,21 @@ def test_mixed_and_smoothed_masks_are_told_apart_from_classes(tmp_path):
     Image.fromarray(HALVES > 0).save(tmp_path / "masks/scan1.png")
     with pytest.raises(InputError) as refusal:
         find_source("images", [masks])(tmp_path / "in", 0)
-    told = (
-        "of 0 and 1 (scan1.png) and of 0 and 255 are mixed; say --option values=0,1/255, or write all alike"
-    )
+    told = "of 0 and 1 (scan1.png) and of 0 and 255 are mixed; say --values 0,1/255, or write all alike"
     assert told in str(refusal.value)
-    with pytest.raises(InputError, match=r"pixels of 1 beside 255: .* mixed; say --option values=0,1/255"):
+    with pytest.raises(InputError, match=r"pixels of 1 beside 255: .* mixed; say --values 0,1/255"):
         find_source("images", [masks, "values=0,255"])(tmp_path / "in", 0)
+    with pytest.raises(InputError, match=r"pixels of 255 beside 1: .* mixed; say --values 0,1/255"):
+        find_source("images", [masks, "values=0,1"])(tmp_path / "in", 0)
     data = find_source("images", [masks, "values=0,1/255"])(tmp_path / "in", 0)
     assert data.classes == 2
     assert all(np.array_equal(one, HALVES > 0) for one in data.y)
     seen = look_at_masks(tmp_path / "in", tmp_path / "masks")
     assert seen.values == "0,1/255"
+    for mask in (tmp_path / "masks").glob("*.png"):
+        Image.fromarray(HALVES > 0).save(mask)
+    with pytest.raises(InputError, match=r"png: masks hold 0 and 1; say --values 0,1$"):
+        find_source("images", [masks, "values=0,255"])(tmp_path / "in", 0)
     Image.fromarray(levels[:, :5]).save(tmp_path / "masks/scan1.png")
     for options in ([], ["values=0,255"]):
         with pytest.raises(InputError, match=r"if edges were smoothed, threshold the masks.*point\(lambda"):
@@ -334,3 +371,94 @@ def test_a_palette_in_another_order_has_the_same_classes_and_is_told(tmp_path, c
         InputError, match=r"scan1\.png: has pixels of the colour #010203, which the palette of .*scan0"
     ):
         find_source("images", [masks])(tmp_path / "in", 0)
+
+
+LAYOUTS = {  # where an image and its mask lie; what is named, by --data and by --masks, and what else
+    "of each site": ("{site}/img/{name}.png", "{site}/seg/{name}.png", "", "", True),
+    "other names": ("{site}/scans/{name}.png", "{site}/Masks/{name}_seg.png", "", "", True),
+    "beside": ("{site}/{name}.png", "{site}/{name}_mask.png", "", "", True),
+    "in a folder below": ("{site}/{name}.png", "{site}/masks/{name}.png", "", "", True),
+    "in one folder": ("{name}.png", "{name}-label.tif", "", "", False),
+    "in two": ("images/{name}.png", "masks/{name}_mask.png", "images", "masks", False),
+    "in two, of any name": ("images/{name}.png", "lesions/{name}.png", "images", "lesions", False),
+    "of each site, of any name": ("{site}/mri/{name}.png", "{site}/drawn/{name}.png", "", "", True),
+    "in two, of sites, of any name": ("mri/{site}/{name}.png", "roi/{site}/{name}.png", "mri", "roi", True),
+    "in a folder below, of any name": ("{site}/{name}.png", "{site}/roi/{name}.png", "", "", True),
+    "in two, of sites": ("images/{site}/{name}.png", "gt/{site}/{name}.png", "images", "gt", True),
+}
+
+
+def laid_out(folder, layout):
+    """Write images and masks; return the words of a partition."""
+    of_image, of_mask, images, masks, by_silo = LAYOUTS[layout]
+    for number, name in enumerate(IMAGES):
+        of = {"site": "ab"[number % 2], "name": name}
+        for form, pixels in ((of_image, IMAGES), (of_mask, MASKS)):
+            path = folder / form.format(**of)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels[name]).save(path)
+    given = ["--data", folder / images, "--masks", folder / masks]
+    return [*given, *(["--silo", "parent", "--scheme", "natural"] if by_silo else ["--scheme", "iid"])]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_masks_are_found_by_the_names_of_files_and_folders(tmp_path, layout, capsys):
+    words, silos = laid_out(tmp_path / "all", layout), [] if LAYOUTS[layout][-1] else ["--silos", 2]
+    run("partition", "images", *words, *silos, "--ignore", 255, "--out", tmp_path / "out")
+    spec, found = read_federation(tmp_path / "out"), {}
+    for entry in spec.silos:
+        train = open_shard(tmp_path / "out", entry, spec)["train"]
+        found |= {x.tobytes(): y for x, y in zip(train.x, train.y, strict=True)}
+    assert len(found) == 12
+    for name, pixels in IMAGES.items():
+        assert np.array_equal(found[np.ascontiguousarray(pixels.transpose(2, 0, 1)).tobytes()], MASKS[name])
+    assert [entry.name for entry in spec.silos] == (
+        ["a", "b"] if LAYOUTS[layout][-1] else ["silo 0", "silo 1"]
+    )
+    if (depth := LAYOUTS[layout][0].count("/")) == 0 or layout.startswith("in a folder below"):
+        return
+    capsys.readouterr()  # without --masks they would be images of a class
+    by_silo = ["--silo", "parent"] * (depth > 1)
+    run("partition", "images", "--data", tmp_path / "all", *by_silo, "--scheme", "iid", "--out", "x", ends=2)
+    error = capsys.readouterr().err
+    assert "looks like the mask of an image by name or pixels, as 12 of 24 files do; say --data" in error
+    assert f"--masks {words[3]}" in error
+
+
+def test_masks_that_are_lacking_or_two_beside_an_image_are_named(tmp_path, capsys):
+    words = [*laid_out(tmp_path / "all", "in one folder"), "--silos", 2, "--out", tmp_path / "out"]
+    mask, second = tmp_path / "all/scan3-label.tif", tmp_path / "all/scan3_mask.png"
+    palette(MASKS["scan3"]).save(second)
+    run("partition", "images", *words, ends=2)
+    assert "scan3_mask.png: scan3-label.tif is a mask of scan3.png, too; an image" in capsys.readouterr().err
+    mask.unlink()
+    second.unlink()
+    run("partition", "images", *words, ends=2)
+    assert "scan3.png: has no mask; put scan3_mask.png or .tif into" in capsys.readouterr().err
+    for path in mask.parent.glob("*-label*"):
+        path.unlink()
+    run("partition", "images", *words, ends=2)
+    assert "all: has no masks by their names; a mask of X.png is X_mask.png" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("names", "colour"),
+    [
+        (("with_mask/1", "no_mask/1", "with_mask/2", "no_mask/2"), False),
+        (("mask/1", "bare/1", "mask/2", "bare/2"), True),  # masks have one number a pixel
+        (("label/1", "label/2", "other/3", "other/4"), False),
+        (("a/1_mask", "a/2_mask", "b/3", "b/4"), False),
+        (("zero/1", "one/1", "zero/2", "one/2"), False),  # both have few levels, as digits in black and white
+        (("cat/1", "dog/1", "cat/2", "dog/2"), False),
+        (("cat/1", "plan/2", "cat/3", "plan/4"), False),  # of other names
+    ],
+)
+def test_classes_that_are_called_as_masks_are_classes(tmp_path, names, colour):
+    noise = np.random.default_rng(0)
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pixels = IMAGES["scan1"] if colour else MASKS["scan1"]
+        pixels = noise.integers(0, 256, (9, 9), np.uint8) if name.startswith(("cat", "dog")) else pixels
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    assert layout_seen(tmp_path) is None
+    assert len(images_in(tmp_path)) == 4

@@ -1,5 +1,6 @@
 """NIfTI: volumes in RAS with the values of nibabel, masks and tables, a line for what is wrong."""
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -116,12 +117,64 @@ def test_masks_are_classes_of_voxels_and_slices_of_a_volume_stay_together(tmp_pa
     assert slices.silo.tolist() == [0] * 10 + [1] * 10
 
 
+@pytest.mark.parametrize("group", ["", "K(\\d+)", "parent"])
+@pytest.mark.parametrize("example", ["volume", "slice"])
+def test_volumes_of_a_patient_are_seen_by_their_names_and_kept_together(tmp_path, group, example, capsys):
+    for site, patient, side in itertools.product(("north", "south"), range(4), "ab"):
+        of = f"p{patient}/K01{patient}0_{side}" if group == "parent" else f"K01{patient}0_{side}"
+        save(tmp_path / "in" / site / f"{of}.nii.gz", A)
+    names = sorted(path.relative_to(tmp_path / "in") for path in (tmp_path / "in").rglob("*.gz"))
+    (tmp_path / "y.csv").write_text("\n".join(["file,y", *(f"{name},{name.stem[4]}" for name in names)]))
+    words = ["--labels", tmp_path / "y.csv", "--example", example, "--silo", "parent", "--scheme", "natural"]
+    words += ["--test", "0.25", *(["--group", group] if group else [])]
+    assert run("partition", "nifti", "--data", tmp_path / "in", *words, "--out", tmp_path / "out") == 0
+    said = capsys.readouterr().err
+    assert ("16 images have the names of others but for their ends (K0100_a.nii.gz" in said) is not bool(
+        group
+    )
+    assert ("--group '(.+)_'" in said) is not bool(group)
+    silos = read_federation(tmp_path / "out").silos
+    assert [one.name for one in silos] == ["north", "south"]
+    wanted = {"train": 3, "test": 1} if group else ({"train": 6, "test": 2} if example == "slice" else None)
+    assert [one.groups for one in silos] == [wanted, wanted]
+
+
+@pytest.mark.parametrize("by_silo", [False, True])
+@pytest.mark.parametrize(
+    ("image", "mask", "apart"),
+    [
+        ("{s}/K0{n}.nii.gz", "{s}/K0{n}_seg.nii.gz", False),
+        ("{s}/img/K0{n}.nii.gz", "{s}/seg/K0{n}.nii.gz", False),
+        ("{s}/K0{n}.nii.gz", "{s}/masks/K0{n}_mask.nii", False),
+        ("imagesTr/{s}/K0{n}_0000.nii.gz", "labelsTr/{s}/K0{n}.nii.gz", True),
+    ],
+)
+def test_masks_of_volumes_may_lie_among_them(tmp_path, image, mask, apart, by_silo):
+    volumes, drawn = scans(tmp_path / "plain", tmp_path / "masks")
+    for at, (volume, classes) in enumerate(zip(volumes, drawn, strict=True)):
+        for form, voxels in ((image, volume), (mask, classes)):
+            save(tmp_path / "in" / form.format(s="ab"[at // 2], n=at), voxels)
+    where = ("imagesTr", "labelsTr") if apart else (".", ".")
+    folder, masks = (tmp_path / "in" / one for one in where)
+    data = read(folder, f"masks={masks}", *(["silo=parent"] if by_silo else []))
+    assert np.array_equal(data.x[:][:, 0], volumes)
+    assert np.array_equal(data.y[:], drawn)
+    assert data.silo_names == ({0: "a", 1: "b"} if by_silo else None)
+    if apart:
+        with pytest.raises(InputError, match=r"say --data .*/imagesTr --masks .*/labelsTr"):
+            read(tmp_path / "in", f"masks={tmp_path / 'in'}")
+    else:
+        (folder / mask.format(s="a", n=0)).unlink()
+        with pytest.raises(InputError, match=r"K00.*: is missing; each volume has a mask"):
+            read(folder, f"masks={masks}")
+
+
 A = DRAW.random((3, 4, 5)).astype(np.float32)
 FAULTS = {
     "no NIfTI": (
         lambda folder: (folder / "in/x.nii").write_text("x"),
         [],
-        "x.nii: no NIfTI file, or damaged",
+        "x.nii: is not a NIfTI file, or is damaged",
     ),
     "another file": (
         lambda folder: (folder / "in/x.txt").write_text("x"),
@@ -154,8 +207,33 @@ FAULTS = {
         "masks/a.nii: lies at another place than its volume",
     ),
     "no mask at all": (lambda folder: save(folder / "masks/a.nii", A), [], "masks/a.nii: is not a mask"),
-    "neither": (lambda folder: None, ["masks="], "say labels=FILE, or masks=DIR; one of them"),
+    "neither": (lambda folder: None, ["masks="], "give labels=FILE or masks=DIR, and not both"),
     "silo": (lambda folder: None, ["silo=ward"], "silo=ward given; there are parent"),
+    "group": (
+        lambda folder: None,
+        ["group=(\\d)", "silo=parent"],
+        "--group '(\\d)' finds nothing in its name",
+    ),
+    "no group's folder": (
+        lambda folder: None,
+        ["group=parent", "silo=parent"],
+        "a.nii: silo=parent takes a folder for each silo, and in it those of groups",
+    ),
+    "two masks": (
+        lambda folder: save(folder / "masks" / "a_seg.nii", A),
+        [],
+        "a_seg.nii: a.nii is a mask of a.nii, too; a volume has one mask",
+    ),
+    "mask alone": (
+        lambda folder: save(folder / "masks" / "x.nii", A),
+        [],
+        "in/x.nii: is missing; each volume",
+    ),
+    "no masks among images": (
+        lambda folder: None,
+        ["masks=in"],
+        "in: has no masks by their names; a mask of",
+    ),
     "empty silo": (
         lambda folder: (folder / "in" / "west").mkdir(),
         ["silo=parent"],
@@ -170,8 +248,12 @@ def test_what_cannot_be_read_is_one_line(tmp_path, fault):
     save(tmp_path / "in" / "a.nii", A)
     save(tmp_path / "masks" / "a.nii", np.ones(A.shape, np.uint8))
     harm(tmp_path)
+    if fault in ("no NIfTI", "another size", "four axes", "complex"):
+        save(tmp_path / "masks" / "x.nii", A)
+    named = "in" if "masks=in" in options else "masks"
+    options = [one for one in options if one != "masks=in"]
     with pytest.raises(InputError) as error:
-        read(tmp_path / "in", *([] if "masks=" in options else [f"masks={tmp_path / 'masks'}"]), *options)
+        read(tmp_path / "in", *([] if "masks=" in options else [f"masks={tmp_path / named}"]), *options)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -13,7 +13,7 @@ from data_prep.cli import main
 from data_prep.inspect.feature_moments import FeatureMoments, feature_skew, moments_of, total
 from data_prep.inspect.page import page
 from data_prep.inspect.summary import FolderSummary, summarise
-from mpifl.common.pages import BLUES, coloured, encoded
+from mpifl.common.pages import BLUES, DIVERGING, WORST_TO_BEST, coloured, encoded
 from mpifl.data.shards.shards import Features, FederationSpec, ShardEntry, read_federation
 from scripts.write_shard import write_shard
 
@@ -120,6 +120,19 @@ def test_the_heat_map_is_to_scale():
     assert np.array_equal(pixels, coloured(shares, BLUES))
     assert (pixels[1, 1] == BLUES[-1]).all()
     assert (pixels[0, 1] == BLUES[0]).all()
+    assert BLUES[0][3] == DIVERGING[2][3] == 0, "nothing is as dark or light as the page"
+    for ground in ((255, 255, 255), (24, 31, 38)):
+        for colour in (BLUES[-1], DIVERGING[0], DIVERGING[-1]):
+            assert contrast(colour, ground) > 3
+    assert contrast(WORST_TO_BEST[0], (24, 31, 38)) > 3, "the worst silo stands out in the dark"
+
+
+def contrast(*colours):
+    """Return the contrast of two colours (WCAG 2), alike colours having 1."""
+    linear = [
+        ((np.array(one[:3]) / 255 + 0.055) / 1.055) ** 2.4 @ (0.2126, 0.7152, 0.0722) for one in colours
+    ]
+    return (max(linear) + 0.05) / (min(linear) + 0.05)
 
 
 @given(height=st.integers(1, 9), width=st.integers(1, 9), seed=st.integers(0))
@@ -186,13 +199,27 @@ def test_the_table_has_the_features_and_the_page_their_figures(tmp_path, capsys)
     folder = folder_of(tmp_path / "f", xs, [np.arange(30) % 3] * 3, feature_names=names)
     assert command("inspect", folder, "--features", "--page", tmp_path / "p.html") == 0
     out = capsys.readouterr().out
-    row = [cell.strip() for cell in next(line for line in out.splitlines() if "ward 1" in line).split("│")]
-    assert f"{xs[1].mean(dtype=float):.4g}" in row
-    assert f"{xs[1].std(dtype=float):.4g}" in row
+    row = next(line for line in out.splitlines() if "│ height" in line).split("│")
+    pooled, means = np.concatenate(xs)[:, 1].astype(float), [x[:, 1].mean(dtype=float) for x in xs]
+    figures = [
+        f"{pooled.mean():.4g}",
+        f"{pooled.std():.4g}",
+        f"{means[0]:.4g} ward 0",
+        f"{means[2]:.4g} ward 2",
+    ]
+    assert [cell.strip() for cell in row[2:-1]] == figures
+    assert "mean" not in out.splitlines()[2], "of columns in units of their own there is no mean of all"
     assert "Feature skew" in out
     text = "".join(Reader((tmp_path / "p.html").read_text()).text)
     assert all(name in text for name in names)
     assert "Features, one by one" in text
+    assert all(figure in text for figure in figures)
+    assert "as a model sees them" not in text
+    bare = folder_of(tmp_path / "g", xs, [np.arange(30) % 3] * 3)
+    assert command("inspect", bare, "--features") == 0
+    out = capsys.readouterr().out
+    row = [cell.strip() for cell in next(line for line in out.splitlines() if "ward 1" in line).split("│")]
+    assert {f"{xs[1].mean(dtype=float):.4g}", f"{xs[1].std(dtype=float):.4g}"} < {*row}
 
 
 def test_texts_have_tokens_and_no_labels(tmp_path, capsys):
@@ -211,7 +238,7 @@ def test_texts_have_tokens_and_no_labels(tmp_path, capsys):
     said, text = capsys.readouterr().out, (tmp_path / "p.html").read_text()
     assert "<th>tokens</th>" in text
     assert "abels" not in text, "the next tokens of a text are no classes that silos have or lack"
-    assert "Label skew" not in said + text
+    assert "Label divergence" not in said + text
     assert all(f"<td>{number}</td>" in text and number in said for number in many)
 
 
@@ -246,7 +273,7 @@ def test_two_folders_are_compared(tmp_path, capsys):
     assert rows["Silos"] == ["2", "3", "+1"]
     assert rows["Smallest silo"] == ["30", "10", "-20"]
     assert rows["Size skew, Gini coefficient of the training sets"] == ["0.0000", "0.2222", "+0.2222"]
-    assert rows["Label skew, mean earth mover's (total variation) distance"] == [
+    assert rows["Label distance, mean earth mover's (total variation) distance"] == [
         "0.5000",
         "0.0000",
         "-0.5000",
@@ -283,8 +310,36 @@ def test_a_page_shows_groups_and_says_no_word_of_python(tmp_path):
     assert command(*words, "--silos", 3, "--test", 0.2) == 0
     assert command("inspect", tmp_path / "o", "--page", tmp_path / "o.html") == 0
     text = (tmp_path / "o.html").read_text()
-    assert "Groups of who: 30, with 4 rows each on average" in text
-    assert "<th>examples</th><th>groups</th>" in text
-    owned = [sum(entry.groups.values()) for entry in summarise(tmp_path / "o").spec.silos]
-    assert all(f"<td>{number}</td>" in text for number in owned)
+    silos = summarise(tmp_path / "o").spec.silos
+    many = {split: sum(entry.groups[split] for entry in silos) for split in ("train", "test")}
+    each = f"{many['train']} train, {many['test']} test"
+    assert f"Groups of who: 30, with 4 rows each on average: {each}" in text
+    assert "<th>training examples</th><th>test examples</th><th>train groups</th><th>test groups</th>" in text
+    owned = [(entry.examples["test"], entry.groups["train"], entry.groups["test"]) for entry in silos]
+    assert all("".join(f"<td>{number}</td>" for number in of) in text for of in owned)
     assert not re.search(r"\b(True|False|None)\b", text)
+
+
+def test_a_page_has_the_warnings_of_the_terminal(tmp_path, capsys):
+    resized = "7 of 9 masks are resized to 8x8: <scores> are of masks of this size"
+    source = {"name": "npz", "notes": {"sizes": resized}}
+    (tmp_path / "a").mkdir()
+    described([[40, 40]]).model_copy(update={"source": source}).write(tmp_path / "a")
+    assert command("inspect", tmp_path / "a", "--page", tmp_path / "a.html") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    shown = "".join(Reader((tmp_path / "a.html").read_text()).text)
+    assert all(f"Warning: {resized}" in text for text in (printed, shown))
+
+
+def test_what_the_shards_show_is_told_on_the_page_too(tmp_path, capsys):
+    rows = [f"{n % 40},{n / 7},{'pq'[n % 2]}" for n in range(80)]
+    (tmp_path / "t.csv").write_text("\n".join(["who,a,y", *rows]) + "\n")
+    (tmp_path / "t.toml").write_text('id = "who"\nlabel = "y"\n[features]\na = "numeric"\n')
+    words = ["partition", "csv", "--data", tmp_path / "t.csv", "--out", tmp_path / "o", "--scheme", "iid"]
+    assert command(*words, "--silos", 2, "--test", 0.5) == 0
+    capsys.readouterr()
+    assert command("inspect", tmp_path / "o", "--features", "--page", tmp_path / "o.html") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    shown = "".join(Reader((tmp_path / "o.html").read_text()).text)
+    said = "ids of held-out rows are also trained on; if an id is a person's, keep its rows together: --group"
+    assert (said in printed, said in shown) == (True, True)

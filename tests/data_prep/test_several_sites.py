@@ -128,19 +128,33 @@ def test_a_site_without_an_event_is_a_silo_and_is_told(
     assert Path("single/silo_0002.h5").read_bytes() == Path("joined/silo_0002.h5").read_bytes()
 
 
-def test_a_yes_or_no_in_other_numbers_at_one_site_is_told(clinics: Path) -> None:
+def test_a_yes_or_no_in_other_numbers_at_one_site_is_told(
+    clinics: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for name, codes in zip(CLINICS, ((0, 1), (1, 2), (0, 1)), strict=True):
-        rows = [f"{30 + n % 20},{codes[n % 3 == 0]},{'ny'[n % 4 == 0]}" for n in range(60)]
+        ages = [-9 if n % 15 == 7 and name != "east" else 30 + n % 20 for n in range(60)]
+        rows = [f"{ages[n]},{codes[n % 3 == 0]},{'ny'[n % 4 == 0]}" for n in range(60)]
         (clinics / f"{name}.csv").write_text("\n".join(["age,smoker,ill", *rows]) + "\n")
-    columns = '[features]\nage = "numeric"\nsmoker = "numeric"\n'
+    age = 'age = { kind = "numeric", missing = "constant", constant = 0 }'
+    columns = f'[features]\n{age}\nsmoker = "numeric"\n'
     stated = f'label = "ill"\nstandardise = "none"\n{columns}'
     Path("coded.toml").write_text(stated)
     Path("clinics/north.toml").write_text(f'missing = ["-9"]\n{stated}')
     said = run("sites", clinics, "--spec", "coded.toml", "--out", "joined")
     assert "column smoker: 0, 1 at east and 1, 2 at north; is it coded alike?" in said
-    assert "column age" not in said
-    assert "missing: specs of east and north differ: " in said
-    assert "north alone has '-9'; is it a gap at both?" in said
+    code = "column age: -9 occurs 4 times at south, and all others lie from 30 to 49"
+    assert code in said
+    assert "column age: median" not in said
+    differ = "missing: of east and north only east's spec reads '' as missing; "
+    line = f"{differ}only north's spec reads '-9' as missing (gaps there: age); does the other use it, too?"
+    assert (said + "".join(capfd.readouterr())).count(line) == 1
+    run("spec", "agreed.json", "--name", "clinics", "--table", "joined/agreed/east.toml")
+    for number, name in enumerate(CLINICS):  # each by itself, and the same is told
+        spec = "clinics/north.toml" if name == "north" else "coded.toml"
+        words = ["--option", f"spec={spec}", "--spec", "agreed.json", "--silo", number, "--name", name]
+        told = run("import", "csv", "--data", clinics / f"{name}.csv", *words, "--out", "single")
+        assert ("column age: -9 occurs" in told + "".join(capfd.readouterr())) == (name == "south")
+    assert f"warning: {line}" in run("assemble", "single") + "".join(capfd.readouterr())
 
 
 def test_what_a_spec_leaves_to_the_table_is_of_all_sites(clinics: Path) -> None:

@@ -191,7 +191,7 @@ def test_what_is_no_number_is_found_in_every_dtype(dtype, value):
 
 def test_integers_that_a_scale_may_bring_beyond_float32_are_refused(tmp_path):
     np.savez(tmp_path / "in.npz", x=np.ones((6, 2), np.int64), y=np.arange(6))
-    with pytest.raises(InputError, match=r"scale=1e\+20 given; times it, int64 may be beyond float32"):
+    with pytest.raises(InputError, match=r"scale=1e\+20 given; int64 times this may be beyond float32"):
         find_source("npz", ["scale=1e20"])(tmp_path / "in.npz", 0)
     assert find_source("npz", ["scale=1e18"])(tmp_path / "in.npz", 0).scale == 1e18
 

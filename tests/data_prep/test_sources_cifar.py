@@ -70,7 +70,7 @@ FAULTS = {
     ),
     "cut short": (
         lambda folder: shorten(folder / "data_batch_2.bin"),
-        "data_batch_2.bin: 21503 bytes are no whole",
+        "data_batch_2.bin: 21503 bytes are not a whole",
     ),
     "empty": (lambda folder: (folder / "test_batch.bin").write_bytes(b""), "test_batch.bin: 0 bytes"),
     "the python version": (

@@ -231,7 +231,7 @@ def test_a_wrong_return_ends_the_command_with_one_line(module, capsys, name):
         (
             "nowhere:arrays",
             "shift=1",
-            "No module named 'nowhere'; it is imported from PYTHONPATH or this folder",
+            "No module named 'nowhere'; it is looked for in ",
         ),
         ("madeup", "shift=1", "or your own 'module:function'"),
     ],

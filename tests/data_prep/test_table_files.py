@@ -215,7 +215,7 @@ def test_a_folder_is_drafted_fitted_and_partitioned(tmp_path, capsys):
     own = tmp_path / "visits.toml"
     own.write_text("".join(line for line in own.open() if not line.startswith("silo")))
     assert command("partition", "csv", *words[:-1], tmp_path / "other") == 2
-    assert 'says of no example whose it is; name it: silo = "COLUMN" in its spec' in capsys.readouterr().err
+    assert 'name the examples\' silo; give it: silo = "COLUMN" in its spec' in capsys.readouterr().err
 
 
 def test_what_is_wrong_in_a_folder_is_named(tmp_path):

@@ -1,6 +1,7 @@
 """One reader of values: what is a number, a date, a category or none, in CSV and Parquet alike."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -240,6 +241,33 @@ def test_parquet_times_with_a_zone_are_those_of_utc(tmp_path, zone):
 )
 def test_a_time_with_its_zone_is_that_of_utc(tmp_path, text, days):
     path = table(tmp_path / "in", ["a,y", f"{text},p", "2020-01-01,q"], DATES)
+    assert np.asarray(find_source("csv")(path, 0).x)[0, 0] == np.float32(days)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "days"),
+    [
+        ("%d.%m.%Y", "2.1.2020", 1),
+        ("%m/%d/%Y", "01/02/2020 06:00", 1.25),
+        ("%d/%m/%Y", "01/02/2020", 31),
+        ("%Y%m%d", "20200201", 31),
+        ("%d %m %Y", "01 02 2020", 31),
+        ("%d.%m.%Y", "2020-01-02", "not a date as 31.12.2000 or 31.12.2000 23:59; correct it, or list"),
+        ("%d/%m/%Y", "31/02/2020", "a is '31/02/2020', not a date as 31/12/2000"),
+        ("%m/%d/%Y", "13/02/2020", 'of the spec, or say format = "%d/%m/%Y"'),
+        (None, "13.02.2020", "not a date as 2000-12-31 or 2000-12-31 23:59; correct it, or list it in"),
+        (None, "13.02.2020", 'or say format = "%d.%m.%Y"'),
+        ("%d.%m", "13.02.", "format '%d.%m' is none; it has %d, %m and %Y once, as '%d.%m.%Y'"),
+        ("%d.%m-%Y", "13.02.", "format '%d.%m-%Y' is none"),
+    ],
+)
+def test_dates_are_read_by_their_format(tmp_path, form, text, days):
+    keys = DATES if form is None else DATES.replace(" }", f', format = "{form}" }}')
+    path = table(tmp_path / "in", ["a,y", f"{text},p", f"{text},q"], keys)
+    if isinstance(days, str):
+        with pytest.raises(InputError, match=re.escape(days)):
+            find_source("csv")(path, 0)
+        return
     assert np.asarray(find_source("csv")(path, 0).x)[0, 0] == np.float32(days)
 
 

@@ -633,7 +633,16 @@ WRITTEN = {
     "a zero before a group": ('thousands = "."\ndecimal = ","', "0.123", "'0.123', not a finite number"),
     "a point": ('decimal = ","', "3.5", "'3.5', not a finite number"),
     "groups behind": ('thousands = " "', "1.234 5", "'1.234 5', not a finite number"),
-    "a comma": ("", "3,5", "list it in 'missing' of the spec, or say decimal = \",\""),
+    "a comma": (
+        "",
+        "3,5",
+        "list it in 'missing' of the spec, or say decimal = \",\" in the table's spec (--spec",
+    ),
+    "a date": (
+        "",
+        "01.12.2024",
+        '\'01.12.2024\', no number; a date is kind = "date" with since = "2000-01-01" and',
+    ),
     "both": ("", "1.234,5", 'or say decimal = "," and thousands = "."'),
 }
 

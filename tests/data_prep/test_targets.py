@@ -121,7 +121,9 @@ def test_a_folder_is_checked_and_shown_whatever_its_targets(tmp_path, kind, caps
     run("inspect", folder, "--features", "--page", tmp_path / "a.html")
     read, page = capsys.readouterr().out, (tmp_path / "a.html").read_text()
     labelled = kind not in NO_CLASSES
-    assert ("seen" in told) == ("Label skew" in told) == ("<h2>Labels</h2>" in page) == labelled
+    assert (
+        ("seen" in told) == ("Label divergence" in told) == ("<h2>Training labels</h2>" in page) == labelled
+    )
     assert (
         ("Target skew" in read)
         == ("mean ± deviation</h2>" in page.split("<h2>Features")[0])
@@ -151,7 +153,7 @@ def test_a_folder_of_values_is_compared_with_one_of_classes(tmp_path, capsys):
     run("inspect", *folders, "--features")
     told = capsys.readouterr().out
     assert "Size skew" in told
-    assert "Label skew" not in told
+    assert "Label divergence" not in told
 
 
 def test_nan_among_the_targets_of_a_shard_is_a_finding(tmp_path, capsys):

@@ -396,6 +396,10 @@ def test_each_file_of_a_folder_is_the_tokens_of_a_silo(wards):
     assert said == (wards / "north.txt").read_bytes()
     told = dataset.done["notes"]["texts"]
     assert told.startswith("3 files of .txt have several lines, and are a text each: 5 texts in all; ")
+    (wards / "south").mkdir()
+    (wards / "south.txt").rename(wards / "south" / "a.txt")
+    (wards / "south" / "b.txt").write_text("one\ntwo\nthree\n")
+    assert not find_source("jsonl", ["length=16"])(wards, 0).done, "a silo's files are its texts"
     assert x[dataset.silo == 3][:, :4].tolist() == [[*b"two", 256], [*b"abc", 256]]
 
 

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.cli import app
-from data_prep.dataset import Spread, spreads_told, units_told
+from data_prep.dataset import Spread, codes_told, spreads_told, units_told
+from data_prep.tables import Afar
 from mpifl.data.shards import read_federation
 
 HEART = Path(os.environ.get("MPIFL_DATA", "no-data-folder")) / "heart-disease"
@@ -46,7 +47,7 @@ UNITS = {
     "degrees": (drawn(a=(37, 0.4), b=(98.6, 0.7)), ["at a", "at b"]),
     "kg beside lb": (
         drawn(a=(78, 14), b=(172, 31), c=(80, 15)),
-        ["at b", "; the factor is about 2.", "that of no known unit"],
+        ["at b", "; a factor of about 2.", "of no known unit"],
     ),
     "many overlap": (drawn(a=(78, 14), b=(100, 16), c=(60, 15)), []),
     "what varies much": (drawn(a=(5, 30), b=(60, 30)), []),
@@ -64,16 +65,17 @@ def apart(folder: Path) -> list[Path]:
 
 
 FACTORS = {
-    ("glucose", 18.016): "that of glucose in mg/dl beside mmol/l",
-    ("Glukose (mmol/l)", 18.0): "that of glucose in mg/dl beside mmol/l",
-    ("glucose", 324.6): "about 325, that of no known unit",
-    ("age", 365.25): "that of days beside years",
-    ("LDL", 38.67): "that of cholesterol in mg/dl beside mmol/l",
-    ("bmi", 18.016): "about 18, that of no known unit",
-    ("weight", 2.2046): "that of lb beside kg: factor = 0.4536 at b",
-    ("crea", 77.6): "that of creatinine in umol/l beside mg/dl: factor = 0.01131 at b",
-    ("dose", 77.6): "about 77.6, that of no known unit: factor = 0.012887 at b",
-    ("dose", 1 / 77.6): "about 77.6, that of no known unit: factor = 0.012887 at a",
+    ("glucose", 18.016): "a factor of 18.016, as of glucose in mg/dl beside mmol/l",
+    ("Glukose (mmol/l)", 18.0): "a factor of 18.016, as of glucose in mg/dl beside mmol/l",
+    ("glucose", 324.6): "a factor of about 325, of no known unit",
+    ("age", 365.25): "a factor of 365.25, as of days beside years",
+    ("LDL", 38.67): "a factor of 38.67, as of cholesterol in mg/dl beside mmol/l",
+    ("bmi", 18.016): "a factor of about 18, of no known unit",
+    ("weight", 2.2046): "a factor of 2.2046, as of lb beside kg: factor = 0.4536 at b",
+    ("crea", 77.6): "a factor of 88.42, as of creatinine in umol/l beside mg/dl: factor = 0.01131 at b",
+    ("dose", 77.6): "a factor of about 77.6, of no known unit: factor = 0.012887 at b",
+    ("crp", 10): "a factor of 10, as of g/l beside g/dl, or mm beside cm: factor = 0.1 at b",
+    ("dose", 1 / 77.6): "a factor of about 77.6, of no known unit: factor = 0.012887 at a",
 }
 
 
@@ -81,7 +83,43 @@ FACTORS = {
 def test_a_factor_is_that_of_a_unit_which_such_a_column_has(name: str, factor: float) -> None:
     spreads = [Spread(site, 40 * by, 50 * by, 70 * by, 100) for site, by in (("a", 1), ("b", factor))]
     (line,) = spreads_told({name: spreads})
-    assert f"; the factor is {FACTORS[name, factor]}" in line
+    assert f"; {FACTORS[name, factor]}" in line
+
+
+def skewed(rng: np.random.Generator, median: float, kind: str, rows: int) -> np.ndarray:
+    """Draw values of a lab whose quartiles lie further apart than their median is large."""
+    shape = rng.normal(size=rows) if kind == "log-normal" else np.log(rng.gamma(1.2, size=rows) + 1e-3)
+    return np.round(median * np.exp(shape), 2)
+
+
+@pytest.mark.parametrize("kind", ["log-normal", "gamma"])
+def test_a_skewed_lab_in_another_unit_is_seen_and_ordinary_differences_between_sites_are_not(
+    kind: str,
+) -> None:
+    """Medians of sites differ by a quarter; of 200 labs none is named, of those ten times too small most."""
+    rng = np.random.default_rng(7)
+    seen = {1.0: 0, 0.1: 0}
+    for factor in seen:
+        for _ in range(200):
+            sites = {site: skewed(rng, 25 * np.exp(rng.normal(0, 0.25)), kind, 90) for site in "abc"}
+            sites["b"] = sites["b"] * factor
+            told = spreads_told({"crp": [Spread.of(site, own) for site, own in sites.items()]})
+            seen[factor] += bool(told)
+            assert not told or factor < 1
+            assert all(" at b" in line for line in told)
+    assert seen[0.1] > 120
+
+
+def test_new_rows_of_a_skewed_lab_in_another_unit_are_far_from_a_training_by_their_moments() -> None:
+    rng = np.random.default_rng(3)
+    known = skewed(rng, 25, "log-normal", 400)
+    seen = {}
+    for factor in (0.1, 1.3):
+        afar = Afar({"crp": (float(known.mean()), float(known.std()))}, "Say so")
+        afar.look("crp", factor * skewed(rng, 25, "log-normal", 60))
+        seen[factor] = afar.told("new.csv")
+    assert "(a factor of 10, as of g/l beside g/dl, or mm beside cm)" in str(seen[0.1])
+    assert seen[1.3] is None
 
 
 @pytest.mark.parametrize("what", UNITS)
@@ -97,7 +135,7 @@ def test_another_unit_is_seen_by_medians_in_the_unit_of_the_table(tmp_path: Path
 
 
 @pytest.mark.skipif(not HEART.is_dir(), reason="set MPIFL_DATA to a folder that has heart-disease/")
-def test_four_real_hospitals_differ_in_no_unit(tmp_path: Path) -> None:
+def test_four_real_hospitals_differ_in_no_unit_and_have_no_codes(tmp_path: Path) -> None:
     """Neither as a table of each, with its gaps, nor as shards."""
     tables = []
     for file in sorted(HEART.glob("processed.*.data")):
@@ -108,7 +146,84 @@ def test_four_real_hospitals_differ_in_no_unit(tmp_path: Path) -> None:
     assert "c0" in (tmp_path / "h.toml").read_text()
     assert "are the units" not in said
     words = "--data", HEART, "--scheme", "natural", "--out", tmp_path / "out"
-    assert "are the units" not in run("partition", "heart-disease", *words)
+    said = run("partition", "heart-disease", *words)
+    assert "are the units" not in said
+    assert "code for a missing value" not in said
+
+
+def coded(code: float, times: int, others: np.ndarray) -> dict[str, np.ndarray]:
+    return {"a": np.concatenate([others, np.full(times, code)]), "b": others + 0.1}
+
+
+LAB, AGES = np.linspace(2, 8, 40), np.linspace(20, 95, 40)
+CODES = {
+    "the only negative one": (coded(-9, 3, LAB), "column glucose: -9 occurs 3 times at a, and all others "),
+    "far above": (coded(999, 2, AGES), "999 occurs 2 times at a, and all others lie from 20 to 95; is it"),
+    "far below": (coded(-999, 2, LAB - 5), "-999 occurs 2 times at a"),
+    "once": (coded(999, 1, AGES), ""),
+    "near the others": (coded(99, 3, AGES), ""),
+    "among negative ones": (coded(-9, 3, np.linspace(-8, 8, 40)), ""),
+    "not the lowest": (coded(-9, 3, np.linspace(-30, 30, 40)), ""),
+}
+
+
+@pytest.mark.parametrize("what", CODES)
+def test_a_repeated_extreme_that_looks_like_a_missing_value_is_told(tmp_path: Path, what: str) -> None:
+    values, line = CODES[what]
+    folder = made(tmp_path, values)
+    told = codes_told(folder, read_federation(folder))
+    assert len(told) == bool(line)
+    for command in (("inspect", "--features"), ("check",)) if told else ():
+        assert line in told[0]
+        assert line in " ".join(run(*command, folder).replace("│", " ").split()), command
+
+
+def test_draft_tells_of_a_code_for_a_missing_value_that_no_spec_states(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for site in ("hill", "lake"):
+        values = [[f"{one:.1f}" for one in row] for row in rng.normal((60, 25), (9, 6), (40, 2)).clip(1)]
+        for row in values[:6] if site == "lake" else ():
+            row[:] = ["-9", "-9.0"]
+        rows = [f"{age},{crp},{at % 2}" for at, (age, crp) in enumerate(values)]
+        (tmp_path / f"{site}.csv").write_text("\n".join(["age,crp,ill", *rows]) + "\n")
+    words = "draft", tmp_path / "hill.csv", tmp_path / "lake.csv", "--label", "ill", "--out"
+    said = run(*words, tmp_path / "all.toml")
+    assert (
+        "lake: -9 occurs 12 times in age, crp, the only negative value there; is it a missing value?" in said
+    )
+    assert "hill: " not in said
+
+
+AMONG = {
+    "among texts": (["a", "b", "-9"], "'-9'"),
+    "written as a fraction": (["a", "b", "999.0"], "'999.0'"),
+    "both": (["a", "-9", "999"], "'-9' and '999'"),
+    "among numbers": (["0", "1", "x", "-9"], "'-9'"),
+    "far above numbers": (["0", "1", "x", "99"], "'99'"),
+    "a number as others": (["40", "55", "x", "99"], ""),
+    "a group": (["80-99", "60-79"], ""),
+    "negative as others": (["-8", "-7", "x", "-9"], ""),
+}
+
+
+@pytest.mark.parametrize("what", AMONG)
+@pytest.mark.parametrize("column", ["ward", "ill"])
+def test_a_code_for_a_missing_value_among_the_values_of_a_category_is_told(
+    tmp_path: Path, what: str, column: str
+) -> None:
+    levels, wanted = AMONG[what]
+    other = {"ward": "ill", "ill": "ward"}[column]
+    rows = [f"{at % 7},{levels[at % len(levels)]},{'pq'[at % 3 == 0]}" for at in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join([f"age,{column},{other}", *rows]) + "\n")
+    said = run("draft", tmp_path / "t.csv", "--label", "ill")
+    asked = "among its values; is it a missing value? Then write the spec's missing = [..., '"
+    assert (f"code: {column} has {wanted} {asked}" in said) == bool(wanted)
+    words = "--scheme", "iid", "--silos", 2, "--out", tmp_path / "out"
+    found = run("partition", "csv", "--data", tmp_path / "t.csv", *words)
+    called = "the label" if column == "ill" else f"column {column}"
+    line = f"{called}: {wanted} among its values; is it a code for a missing value? List it in 'missing'"
+    for told in (found, run("check", tmp_path / "out")):
+        assert (line in " ".join(told.replace("│", " ").split())) == bool(wanted)
 
 
 def test_the_commands_tell_of_it_and_schemes_that_mix_all_rows_do_not(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatc
         (2, {"alpha": -1.0}, "--alpha: -1.0 given; it must be above 0"),
         (2, {"alpha": 1.0, "sizes": "2,4"}, "--alpha: --sizes says how many columns each silo has"),
         (3, {"sizes": "2,4"}, "--sizes: 2 silos, --silos says 3"),
-        (None, {"sizes": "2,3"}, "--sizes: 5 columns in all; there are 6 to be dealt"),
+        (None, {"sizes": "2,3"}, "--sizes: 5 columns in all; there are 6 to deal"),
         (None, {"sizes": "6,0"}, "--sizes: '6,0' given; it is a number of columns for each silo"),
         (None, {"sizes": "six"}, "--sizes: 'six' given"),
         (2, {"along": "depth"}, "--along: 'depth' given; did you mean 'width'\\? it is flat, height, width"),

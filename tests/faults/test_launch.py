@@ -223,7 +223,7 @@ def test_a_run_that_is_going_on_is_not_resumed(yard: Path, untroubled: Path, tmp
         first.reached()
         before = tree(run)
         line = _refused(tmp_path / "second", 1, *train(yard / "steady.toml", run, "--resume"))
-        assert line.startswith(f"error: {run}: is in use by a training with pid ")
+        assert line.startswith(f"error: {run} is in use by a training with pid ")
         assert tree(run) == before
         assert first.release().end().code == 0
     assert outcome(run) == outcome(untroubled / "whole")

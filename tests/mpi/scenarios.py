@@ -21,7 +21,7 @@ Job = dict[str, Any]
 MLP: Job = {"name": "mlp", "hidden": [16]}
 
 
-def job(name: str, shards: str = "digits", rounds: int = 4, **tables: Any) -> Job:
+def job(name: str, shards: str = "digits", rounds: int = 3, **tables: Any) -> Job:
     """A small job; tables replace the usual ones."""
     usual = {
         "model": MLP,
@@ -33,7 +33,7 @@ def job(name: str, shards: str = "digits", rounds: int = 4, **tables: Any) -> Jo
 
 
 JOBS = [
-    job("fedavg"),
+    job("fedavg", rounds=4),
     job("fedavg-full", rounds=1, local={"lr": 0.5, "batch_size": "full"}),
     job("fedsgd-full", rounds=1, local={"lr": 0.5}, algorithm={"name": "fedsgd"}),
     job(
@@ -58,6 +58,7 @@ JOBS = [
     job("wide", shards="many", rounds=2, model={"name": "mlp", "hidden": [4096]}),  # its first layer is large
     job(
         "diloco",
+        rounds=4,
         local={
             "optimizer": "adamw",
             "lr": 0.01,
@@ -82,6 +83,7 @@ JOBS = [
     job(
         "metrics",
         shards="many",
+        rounds=4,
         task={
             "name": "classification",
             "metrics": ["auroc", "accuracy", "f1", "calibration_error"],
@@ -98,7 +100,6 @@ JOBS = [
     job(
         "ragged",
         shards="ragged",
-        rounds=3,
         model={"name": "gpt", "width": 8, "layers": 1, "heads": 2},
         local={"lr": 0.1, "batch_size": 4},
         task={"name": "language"},
@@ -308,7 +309,6 @@ JOBS += [
     ),
     job(
         "batched-adamw",
-        rounds=3,
         local={"optimizer": "adamw", "lr": 0.01, "steps": 4, "keep_optimizer_state": True, **BATCHED},
     ),
 ]
@@ -431,6 +431,7 @@ JOBS += [
 PRIVATE = job(
     "private",
     shards="many",
+    rounds=4,
     algorithm={"name": "scaffold"},
     local={"lr": 0.2, "steps": 4, "batch_size": 16},
     cohort={"fraction": 0.6},
@@ -454,7 +455,6 @@ JOBS += [PRIVATE_SILOS]
 NOISED_SUM = job(
     "private-sum",
     shards="many",
-    rounds=3,
     seed=3001,
     algorithm={"name": "fedsgd"},
     local={"lr": 0.2, "batch_size": 64},
@@ -466,7 +466,6 @@ NOISED_SUM_OF_SILOS = {
     **PRIVATE_SILOS,
     "name": "private-sum-silos",
     "seed": 3002,
-    "rounds": 3,
     "cohort": {"fraction": 0.7, "weights": "uniform"},
     "privacy": {**PRIVATE_SILOS["privacy"], "noise_at": "sum"},
     "security": {"least": 1},

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from reference.test_kaplanmeier import CUTS, N, rows_of, write
+from reference.test_kaplanmeier import CUTS, NAMES, N, rows_of, write
 from reference.test_refusals import Alone
 
 from mpifl.cli.plan.played_rounds import play
@@ -98,6 +98,10 @@ def test_coefficients_are_those_of_the_pooled_rows(base: Path, strata: str, ties
     assert found["log_likelihood"] == pytest.approx(likelihood, rel=1e-12)
     assert [row["name"] for row in found["coefficients"] if "left_out" in row] == ["sex=f"]
     assert found["events"] == int(y[:, 1].sum())
+    for name, (mean, deviation) in found["columns"].items():  # for new rows in another unit
+        own = x[:, NAMES.index(name)]
+        assert mean == pytest.approx(own.mean(), rel=1e-6)
+        assert deviation == pytest.approx(own.std(), rel=0.5)
 
 
 def test_all_cuts_give_the_same_bytes_without_strata(
@@ -137,7 +141,7 @@ def test_the_table_is_that_of_statsmodels(base: Path, tmp_path: Path, strata: st
     assert found["log_likelihood"] == pytest.approx(wanted.llf, rel=1e-10)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.floats(-3, 3)), min_size=1, max_size=30),
     st.floats(-2, 2),

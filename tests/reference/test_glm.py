@@ -106,7 +106,9 @@ def test_all_cuts_give_the_pooled_fit_and_the_same_bytes(tmp_path: Path, task: s
         order = np.random.default_rng(nth).permutation(N)
         shards = write(tmp_path / f"s{nth}", x[order], y[order], places)
         record = fitted(shards, tmp_path / f"r{nth}", task, **keys)
-        records.append({key: record[key] for key in ("decrement", "log_likelihood", "aic", "coefficients")})
+        records.append(
+            {key: record[key] for key in ("decrement", "log_likelihood", "aic", "coefficients", "columns")}
+        )
         models.add((tmp_path / f"r{nth}" / "model.safetensors").read_bytes())
     assert len(models) == 1
     assert records[1:] == records[:1] * 2
@@ -114,6 +116,13 @@ def test_all_cuts_give_the_pooled_fit_and_the_same_bytes(tmp_path: Path, task: s
     np.testing.assert_allclose(told(record, "estimate"), beta, rtol=1e-10)
     np.testing.assert_allclose(told(record, "error"), errors, rtol=1e-10)
     assert record["log_likelihood"] == pytest.approx(likelihood, rel=1e-10)
+    numbers = {"age": 0, "log_years": OFFSET} | ({} if weights else {"share": WEIGHT})
+    assert record["columns"].keys() == numbers.keys()
+    off = 1e-6 if task == "regression" and not weights else 0.5  # rows count by their offsets and weights
+    for name, nth in numbers.items():
+        mean, deviation = record["columns"][name]
+        assert mean == pytest.approx(float(x[:, nth].mean(dtype=np.float64)), rel=1e-9)
+        assert deviation == pytest.approx(float(x[:, nth].std(dtype=np.float64)), rel=off)
     names = [row["name"] for row in record["coefficients"]]
     assert names == ["(intercept)", "age", "site=a", "site=b", "site=c", *["share"] * (not weights)]
     assert (record["offset"], record.get("row_weights")) == ("log_years", "share" if weights else None)
@@ -155,7 +164,7 @@ def test_silos_own_fits_are_those_of_their_rows_and_part_by_cochrans_q(
     ]
     show_coefficients(tmp_path / "r", tmp_path / "c.csv")
     printed = " ".join(capsys.readouterr().out.split())
-    assert "of 3 silos' own fits; without a finite fit: silo 2, silo 3" in printed
+    assert "of the own fits of 3 silos; without a finite fit: silo 2, silo 3" in printed
     assert "offset: log_years, with a coefficient of 1" in printed
     lines = (tmp_path / "c.csv").read_text().splitlines()
     assert lines[0].endswith("rate_ratio,ratio_low,ratio_high,against,deviation,fixed,fixed_error,q,q_p,i2")

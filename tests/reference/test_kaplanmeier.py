@@ -157,7 +157,7 @@ def mantel(times: np.ndarray, events: np.ndarray, group: np.ndarray) -> float:
     return float(apart**2 / spread)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.floats(2.0**-120, 2.0**127, width=32))
 def test_the_step_is_the_least_with_16384_steps_or_fewer(longest: float) -> None:
     times = torch.tensor([longest, longest / 3, 0.0])
@@ -204,7 +204,7 @@ def test_curves_and_tests_are_those_of_lifelines(rows: list[tuple[int, bool, int
         assert test.statistic == pytest.approx(wanted.test_statistic, rel=1e-8)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=40), st.integers(1, 9))
 def test_spans_have_no_few_rows_and_all_rows(counts: list[tuple[int, int]], least: int) -> None:
     events, censored = ([*column] for column in zip(*counts, strict=True))

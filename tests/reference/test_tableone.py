@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,11 @@ from mpifl.common import InputError
 from mpifl.data.shards import record_of
 from mpifl.data.shards.shards import Features, FederationSpec
 from mpifl.report.terminal import show_stats
+from mpifl.sums import kernels
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
+from mpifl.wings.analysis import exact_products as exact
+from mpifl.wings.analysis.column_moments import power_sums
 from mpifl.wings.analysis.number_cells import MOST_VALUES, Search, counted, keys_of
 from mpifl.wings.analysis.small_cells import kept_edges, withheld
 from scripts.write_shard import write_shard
@@ -182,7 +186,7 @@ def test_a_small_count_does_not_follow_from_other_figures(tmp_path: Path) -> Non
     assert [of["count"] for of in found["outcome outcome"]["levels"]] == [150, 150]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8), st.integers(1, 12))
 def test_withheld_counts_are_several_and_not_few_together(counts: list[int], least: int) -> None:
     found = withheld(counts, least)
@@ -193,7 +197,7 @@ def test_withheld_counts_are_several_and_not_few_together(counts: list[int], lea
         assert sum(counts[nth] for nth in found) >= len(found) + least - 1  # each may be 1, and each `least`
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=12),
     st.lists(st.integers(0, 300), max_size=4),
@@ -234,6 +238,36 @@ def test_a_search_over_silos_finds_each_rank_or_all_numbers(
             assert found.values == Counter(wanted.tolist())
         assert found.whole == (len({*wanted.tolist()}) <= MOST_VALUES)
     assert all(top > float(abs(wanted).max()) for top in search.tops)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(NUMBERS, min_size=1, max_size=40), st.integers(1, 70), st.integers(0, 2**32 - 1))
+@example([1.0, -1.0, 0.5**20, -1.5 * 0.5**57, 0.5 * 0.5**57], 65, 0)
+def test_sums_of_numbers_and_squares_are_whole_numbers_that_c_and_tensors_share(
+    numbers: list[float], columns: int, seed: int
+) -> None:
+    """Numbers count in whole units of 2^-57 of a power of two above all, halves to even."""
+    draw = np.random.default_rng(seed)
+    rows = torch.tensor(draw.choice(np.float32(numbers), (5, columns + 3)))[:, 1:-2]  # a part of wider rows
+    tops = exact.powers_above(rows.abs().amax(0).double())
+    with pytest.MonkeyPatch.context() as patch:
+        found = power_sums(rows, tops)
+        patch.setattr(kernels, "compiled", lambda: None)
+        assert torch.equal(found, power_sums(rows, tops))
+    for column, top, sums in zip(rows.T.tolist(), tops.tolist(), found.T.tolist(), strict=True):
+        whole = [round(Fraction(number) / Fraction(top) * 2**57) for number in column]
+        levels = [
+            sum(one << 19 * (len(of) - 1 - n) for n, one in enumerate(of)) for of in (sums[:3], sums[3:])
+        ]
+        assert levels == [sum(whole), sum(one**2 for one in whole)]
+
+
+def test_the_compiled_loop_takes_as_many_rows_as_a_column_may_have_between_two_carries() -> None:
+    rows = torch.full((2 * exact.BLOCK + 1, 3), torch.finfo(torch.float32).max)
+    tops, scale = torch.full((3,), 2.0**128, dtype=torch.float64), 2.0**-109
+    found = kernels.power_sums(rows, torch.full((3,), scale, dtype=torch.float64))
+    parts = [power_sums(part, tops) for part in rows.split(exact.BLOCK)]
+    assert found is None or torch.equal(found, torch.stack(parts).sum(0))
 
 
 def test_silos_tell_means_where_none_of_them_has_few(tmp_path: Path) -> None:
@@ -292,6 +326,10 @@ def test_figures_are_in_the_units_that_the_shards_know_and_gaps_are_counted(tmp_
     assert told["histogram"]["counts"] == ((counts + 2) // 5 * 5).tolist()
     assert all(edge == int(edge) for edge in told["histogram"]["edges"])
     assert (told["missing"], found["income"]["missing"]) == (7, None)
+    show_stats(tmp_path / "run")
+    line = "Mean, SD and quartiles take in the values that filled gaps: of age, income."
+    for ending in ("html", "tex"):
+        assert line in (tmp_path / "run" / f"tableone.{ending}").read_text()
     assert [of["count"] for of in found["died"]["levels"]] == [N - y.sum(), y.sum()]
 
 
@@ -350,9 +388,9 @@ def test_ranks_under_masks_give_the_bytes_of_one(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ("-m", "mpifl", "stats", base / "shards-4", "--out", tmp_path / "run", "--masks")
-    done = ranks(4, *command, cwd=tmp_path, MPIFL_SITE=str(tmp_path / "site"))
+    done = ranks(4, *command, cwd=tmp_path, MPIFL_SITE=str(tmp_path / "site"), MPIFL_KERNELS="tensors")
     assert done.returncode == 0, done.stderr[-4000:]
-    assert files(tmp_path / "run") == files(base / "run-1")
+    assert files(tmp_path / "run") == files(base / "run-1"), "nor do compiled loops change a byte"
     stats(tmp_path / "run")
     assert "income, mean (SD)" in capsys.readouterr().out
     with pytest.raises(InputError, match="--out: not given"):

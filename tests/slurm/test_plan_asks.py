@@ -27,7 +27,7 @@ def test_a_job_ends_within_what_its_plan_asks(
     profile, run, nodes = tmp_path / "nodes.toml", f"runs/planned-{number}", 1 + number % 2
     step = ("srun", "--mpi=pmix", "--mem=3900M", f"--nodes={nodes}", f"--ntasks={ranks}")
     slurm.call(*step, *PROGRAM, "doctor", job, "--profile", profile, seconds=300)
-    slurm.call(*PROGRAM, "plan", job, "--profile", profile, "--json", tmp_path / "plan.json")
+    slurm.call(*PROGRAM, "plan", job, "--profile", profile, "--json", tmp_path / "plan.json", seconds=300)
     plan = json.loads((tmp_path / "plan.json").read_text())
     asked = slurm.call(*PROGRAM, "submit", job, "--out", run, "--plan", profile)
     hours, minutes, _ = map(int, plan["forecast"]["sbatch"]["time"].split(":"))

@@ -103,7 +103,7 @@ def _plain(path: Path, name: str, column: Any, missing: tuple[str, ...]) -> Text
     try:
         return _texts(column, missing)
     except library().ArrowException as error:
-        what = f"column '{name}' is {column.type}, and no plain values ({str(error).splitlines()[0]})"
+        what = f"column '{name}' is {column.type}, not plain values ({str(error).splitlines()[0]})"
         raise InputError(f"{path}: {what}; remove it from the table, or make plain columns of it") from None
 
 

@@ -49,7 +49,7 @@ def size_of_array(file: IO[bytes]) -> int:
     """
     start = file.read(8)
     if start[:6] != MAGIC or len(start) < 8 or start[6] not in WIDTHS:
-        raise ValueError("no header of an array")
+        raise ValueError("no array header")
     width = WIDTHS[start[6]]
     length = int.from_bytes(file.read(width), "little")
     if length > MOST_HEADER:
@@ -66,7 +66,7 @@ def _parsed(header: str) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
         found = ast.literal_eval(re.sub(r"(?<=\d)L\b", "", header).strip())  # Python 2 wrote 28L
         shape, dtype = found["shape"], np.dtype(found["descr"])
     except (ValueError, TypeError, LookupError, SyntaxError, RecursionError, MemoryError, OverflowError):
-        raise ValueError("no header of an array") from None
+        raise ValueError("no array header") from None
     whole = (
         isinstance(shape, tuple)
         and len(shape) <= 32

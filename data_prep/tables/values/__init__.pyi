@@ -1,8 +1,15 @@
 from .changes import Changes as Changes, told_of as told_of
+from .dates import (
+    days_of as days_of,
+    forms_of as forms_of,
+    is_form as is_form,
+    likeliest as likeliest,
+)
 from .filled import Filled as Filled
 from .gaps import Gaps as Gaps, without_gaps as without_gaps
 from .holding import Named as Named, Places as Places, held_of as held_of, keys_of as keys_of
 from .id_columns import (
+    is_category as is_category,
     is_index as is_index,
     is_named_id as is_named_id,
     is_of_persons as is_of_persons,
@@ -18,7 +25,6 @@ from .piece import (
     MARKS as MARKS,
     MISSING as MISSING,
     Piece as Piece,
-    days_of as days_of,
     ordered as ordered,
     some as some,
 )

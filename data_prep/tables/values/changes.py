@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from data_prep.tables import MISSING_LEVEL, Column, Spelled, TableSpec
+from data_prep.tables.values.dates import is_zoned
 from data_prep.tables.values.gaps import Gaps
 from data_prep.tables.values.id_columns import is_index
-from data_prep.tables.values.piece import Piece, is_zoned
+from data_prep.tables.values.piece import Piece
 from data_prep.tables.values.spellings import AS_NUMBERS, meaning
 
 BLANKS, ZONE = "blanks behind it", "another zone than UTC"
@@ -73,7 +75,8 @@ class Changes:
                     self._spelled.found[name, f"'{text}' as '{others[text]}'"] += owners
         for name, column in self._spec.features.items():
             if column.since is not None:
-                zoned = np.flatnonzero(piece.columns[name].each(is_zoned, False, bool))
+                zone = functools.partial(is_zoned, form=column.format)
+                zoned = np.flatnonzero(piece.columns[name].each(zone, False, bool))
                 if len(zoned):
                     self._respelled.found[name, ZONE] += self._owners(piece, zoned)
         for name in self._bare:

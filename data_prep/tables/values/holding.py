@@ -7,7 +7,8 @@ from datetime import date
 
 import numpy as np
 
-from data_prep.tables.values.piece import MARKS, Piece, days_of
+from data_prep.tables.values.dates import days_of
+from data_prep.tables.values.piece import MARKS, Piece
 from data_prep.tables.values.texts import Texts
 from mpifl.common import InputError
 
@@ -46,10 +47,11 @@ class Places:
 
     Args:
         name: The column; None where none says it.
+        form: How it writes dates, if it is a column of dates whose spec says so.
     """
 
-    def __init__(self, name: str | None) -> None:
-        self._name = name
+    def __init__(self, name: str | None, form: str | None = None) -> None:
+        self._name, self._form = name, form
         self._of_dates: bool | None = None
 
     def of(self, piece: Piece) -> np.ndarray:
@@ -62,8 +64,8 @@ class Places:
             return np.zeros(0)
         texts = _whole(piece, self._name, "the order")
         if self._of_dates is None and len(texts):
-            self._of_dates = not np.isnan(days_of(texts[0] or "", FIRST))
-        return piece.days(self._name, FIRST) if self._of_dates else piece.numbers(self._name)
+            self._of_dates = not np.isnan(days_of(texts[0] or "", FIRST, self._form))
+        return piece.days(self._name, FIRST, self._form) if self._of_dates else piece.numbers(self._name)
 
 
 def held_of(piece: Piece, name: str | None) -> np.ndarray:

@@ -28,6 +28,8 @@ NUMBERS = {"number", "no", "nr", "num", "code"}
 """Last words of an id, if one of `ALONE` stands before."""
 OF_PROGRAMS = re.compile(r"|Unnamed: [0-9.]+|__index_level_[0-9]+__|level_[0-9]+")
 """What pandas calls the index of a table that it writes, or writes again; R's has no name."""
+OFTEN = 20
+"""How often each value of a category occurs in the mean, whose name alone would say that it is an id."""
 FEWEST, VARIED, ADJACENT = 50, 10, 0.5
 """Rows and different values that a pattern needs, and the share of rows that are like the one before."""
 REPEATED, APART, ROUNDED = 0.75, 100, 0.5
@@ -41,6 +43,17 @@ def is_named_id(name: str) -> bool:
     *before, last = [word.lower() for word in WORDS.findall(name)] or [""]
     of_one = not ALONE.isdisjoint([*before, last])
     return last in IDS or (of_one and last in (NUMBERS if before else ALONE))
+
+
+def is_category(name: str, tally: Tally) -> bool:
+    """Tell whether a column that is named as an id has too few values for one.
+
+    It has two, or fewer than ten that occur often. Then its last word is not that of an id alone, and the
+    values of a person's column have no digits."""
+    few = tally.different < VARIED and tally.looked >= OFTEN * tally.different
+    last = [word.lower() for word in WORDS.findall(name)][-1:]
+    digits = any(letter.isdigit() for text in tally.texts for letter in text)
+    return tally.different <= 2 or (few and IDS.isdisjoint(last) and not (digits and is_of_persons(name)))
 
 
 def is_index(name: str) -> bool:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
 import numpy as np
 
+from data_prep.tables.values.dates import LIKELY, days_of, example, forms_of, likeliest
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
 from data_prep.tables.values.texts import Texts, number
 from mpifl.common import InputError
 
-CLOCK = r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d{1,9})?))?"
-ZONE = r"(Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)"
-DATE = re.compile(rf"(\d{{4}})-(\d\d)-(\d\d)(?:[T ]{CLOCK}{ZONE}?)?", re.ASCII)
-"""A date as ISO 8601 writes it, perhaps with a time of day, and this with its zone."""
 MISSING = (
     *("", "?", ".", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "-NaN", "-nan", "NULL", "Null", "null", "None"),
     *("#N/A", "#N/A N/A", "#NA", "#NULL!", "#DIV/0!", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
@@ -80,53 +76,45 @@ class Piece:
         numbers = texts.numbers(self.notation)
         if (wrong := ~np.isfinite(numbers) & ~texts.gaps).any():
             row = int(np.argmax(wrong))
-            what = f"{name} is '{texts[row]}', not a finite number"
-            remedy = f"correct it, or list it in 'missing' of the spec{self._otherwise(texts[row] or '')}"
+            text = texts[row] or ""
+            what = f"{name} is '{text}', not a finite number"
+            remedy = f"correct it, or list it in 'missing' of the spec{self._otherwise(text)}"
+            if forms := likeliest(forms_of([text], LIKELY)):
+                known = f'kind = "date" with since = "2000-01-01" and format = "{forms[0]}"'
+                what, remedy = f"{name} is '{text}', no number", f"a date is {known}"
             raise InputError(f"{self.at(row)}: {what}; {remedy}")
         return numbers
 
     def _otherwise(self, text: str) -> str:
         """Return the keys of a spec by which a text is a number, for a message."""
         found = next((other for other in (PLAIN, *OTHERS) if other.plain(text)), self.notation)
-        return f", or say {' and '.join(found.written())}" if found not in (self.notation, PLAIN) else ""
+        written = f", or say {' and '.join(found.written())} in the table's spec (--spec SITE.toml)"
+        return written if found not in (self.notation, PLAIN) else ""
 
-    def days(self, name: str, since: date) -> np.ndarray:
-        """Return a column of dates as days since another, float64 [m], NaN where a value is missing."""
+    def days(self, name: str, since: date, form: str | None = None) -> np.ndarray:
+        """Return a column of dates as days since another, float64 [m], NaN where a value is missing.
+
+        Args:
+            name: The column.
+            since: The day that is 0.
+            form: How dates are written; as ISO 8601 has them where it is not stated.
+
+        Raises:
+            InputError: a value is no such date.
+        """
         texts = self.columns[name]
-        days = texts.each(lambda text: days_of(text, since), np.nan)
+        days = texts.each(lambda text: days_of(text, since, form), np.nan)
         if (wrong := np.isnan(days) & ~texts.gaps).any():
             row = int(np.argmax(wrong))
-            what = f"{name} is '{texts[row]}', not a date as 2000-12-31 or 2000-12-31 23:59"
-            raise InputError(f"{self.at(row)}: {what}; correct it, or list it in 'missing' of the spec")
+            what = f"{name} is '{texts[row]}', not a date as {example(form)} or {example(form)} 23:59"
+            remedy = f"correct it, or list it in 'missing' of the spec{self._in_order(texts[row] or '')}"
+            raise InputError(f"{self.at(row)}: {what}; {remedy}")
         return days
 
-
-def days_of(text: str, since: date) -> float:
-    """Return the days from a date to that of a text, its time of day as a part of one; NaN if it is none.
-
-    A time with its zone is that of UTC.
-    """
-    if not (found := DATE.fullmatch(text)):
-        return np.nan
-    try:
-        day = date(*map(int, found.groups()[:3]))
-    except ValueError:
-        return np.nan
-    hours, minutes, seconds = (float(part or 0) for part in found.groups()[3:6])
-    return (day - since).days + (hours * 3600 + minutes * 60 + seconds - _ahead(found[7])) / 86400
-
-
-def is_zoned(text: str) -> bool:
-    """Tell whether a text is a time of another zone than UTC."""
-    found = DATE.fullmatch(text)
-    return found is not None and _ahead(found[7]) != 0
-
-
-def _ahead(zone: str | None) -> int:
-    """Return the seconds by which a zone, as Z or +01:00, is ahead of UTC."""
-    if zone in (None, "Z"):
-        return 0
-    return int(f"{zone[0]}1") * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
+    def _in_order(self, text: str) -> str:
+        """Return the key of a spec by which a text is a date, for a message."""
+        forms = [f'format = "{form}"' for form in likeliest(forms_of([text]))]
+        return f", or say {' or '.join(forms)}" if forms else ""
 
 
 def ordered(values: set[str]) -> list[str]:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data_prep.tables.values.dates import LIKELY, days_of, forms_of
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
-from data_prep.tables.values.piece import MARKS, Piece, days_of
+from data_prep.tables.values.piece import MARKS, Piece
 from data_prep.tables.values.texts import Texts
 
 MOST_TEXTS = 50
@@ -133,6 +134,7 @@ class Tally:
         most: The largest number.
         undated: How often each value occurs that is no date; more than `MOST_NUMBERS` if there are more.
         first_undated: The first of these.
+        forms: By which forms other than that of ISO 8601 all values are dates.
         texts: How often each value occurs; more than `MOST_TEXTS` if there are more.
         looked: How many values were looked at for how many are different.
         equal: How many values are the same as the one before; not counted of fractions.
@@ -155,6 +157,7 @@ class Tally:
     most: float = -np.inf
     undated: Counter[str] = field(default_factory=Counter)
     first_undated: ValuePlace | None = None
+    forms: tuple[str, ...] = LIKELY
     texts: Counter[str] = field(default_factory=Counter)
     looked: int = 0
     equal: int = 0
@@ -254,6 +257,7 @@ class Tally:
 
     def _add_dates(self, piece: Piece, rows: Sequence[int], values: list[str]) -> None:
         """Look for values that are no dates, as long as they are few different ones."""
+        self.forms = forms_of(set(values), self.forms) if self.forms else ()
         if len(self.undated) > MOST_NUMBERS:
             return
         for one, times in Counter(values).items():

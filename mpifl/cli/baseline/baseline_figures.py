@@ -10,20 +10,28 @@ from functools import partial
 
 import numpy as np
 
-from mpifl.cli.baseline.planned_runs import BaselinePlan, ended_by_patience, remarks_on
+from mpifl.cli.baseline.judged_models import JudgedSilo
+from mpifl.cli.baseline.planned_runs import (
+    BaselinePlan,
+    ended_by_patience,
+    remarks_on,
+    unlearnt_by_patience,
+)
 from mpifl.cli.sweep import GridRun
-from mpifl.common import rng
+from mpifl.common import InputError, rng
 from mpifl.data.shards import groups_of, open_shard
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import (
     FEW,
-    RowFigures,
+    Exchanged,
     Trained,
     by_draws,
-    by_exchanges,
-    can_tell,
     drawn,
+    exchanged,
+    exchanged_in_mean,
+    fewest,
     figures_of_rows,
+    spread,
 )
 from mpifl.report.runs import Difference, chance
 from mpifl.run.folder import number, read_metrics
@@ -33,7 +41,9 @@ WIDENED = "widened to 0 where that test sees no difference"
 EXACT = f"paired: exact McNemar test, and Tango's interval, {WIDENED}"
 BOOTSTRAP = "paired bootstrap over the rows, 2,000 draws"
 BY_GROUPS = "paired bootstrap over the groups of rows, 2,000 draws"
-EXCHANGED = f"; p of fewer than {FEW} {{what}}: exact test of exchanges, and the interval is {WIDENED}"
+EXCHANGED = (
+    f"; as a silo has fewer than {FEW} {{what}}, p is of the test of exchanges, and the interval is {WIDENED}"
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,7 @@ class Scored:
         p: The p of that, corrected by Holm for the number of silos.
         events: How many rows have the rarer of two answers; None where there are no such two.
         undefined: The draws of the bootstrap in which a model has no figure.
-        few: "4 groups" or "4 rows" where no difference could be seen in so few; else "".
+        few: "4 of 8 groups", or rows, where it takes 8 to see a difference and there are 4; else "".
         alike: Whether all rows have one class.
         guessing: The share of right answers of always the most frequent class, where rows have one.
         over_pooled: Federated held against pooled in the same way, which stands there as `alone`.
@@ -107,64 +117,14 @@ class Baseline:
     cut_short: str = ""
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """Models on the rows of one silo: federated, alone, and pooled if there is one."""
-
-    number: int
-    name: str
-    models: Sequence[RowFigures]
-    groups: np.ndarray | None = None
-    """The group of each row, int64 [rows]."""
-
-    @property
-    def rows(self) -> int:
-        return self.models[0].rows
-
-    @property
-    def counted(self) -> int:
-        return self.models[0].counted
-
-    @property
-    def units(self) -> np.ndarray:
-        """What is drawn or exchanged together, numbered from 0: the group of each row, or the row; [rows]."""
-        groups = self.groups
-        return np.arange(self.rows) if groups is None else np.unique(groups, return_inverse=True)[1]
-
-    @property
-    def many(self) -> int:
-        """At most so many rows, or groups of rows, count."""
-        return min(self.counted, int(self.units.max()) + 1)
-
-    @property
-    def kind(self) -> str:
-        """What is drawn or exchanged together: rows, or groups of them."""
-        return "groups" if int(self.units.max()) + 1 < self.rows else "rows"
-
-    @property
-    def values(self) -> list[float]:
-        return [one.value() for one in self.models]
-
-    @property
-    def alike(self) -> bool:
-        """Whether all rows have one class."""
-        return len(self.models[0].labels or ()) == 1
-
-    @property
-    def both_right(self) -> tuple[int, int] | None:
-        """Rows that the federated model alone has right, and those that the other alone has right."""
-        federated, alone = self.models[0].right, self.models[1].right
-        if federated is None or alone is None:
-            return None
-        return int((federated & ~alone).sum()), int((alone & ~federated).sum())
-
-
 def compare_models(plan: BaselinePlan) -> Baseline:
     """Score all models of a baseline whose trainings are done.
 
     Raises:
         InputError: a model or a shard cannot be read.
     """
+    if why := unlearnt_by_patience(plan, plan.federated):
+        raise InputError(f"{plan.federated.run}: {why}")
     pooled, left_out = plan.pooled, dict(plan.left_out)
     shared = [_model(plan, plan.federated)]
     if pooled is not None and pooled.state == "done":
@@ -172,14 +132,16 @@ def compare_models(plan: BaselinePlan) -> Baseline:
     judged = []
     for silo, task in plan.alone.items():
         name = plan.names[silo]
-        if task.state != "done":
-            left_out[name] = f"its training alone did not come to its end; {task.log} says why"
+        if why := _unscored(plan, task):
+            left_out[name] = why
             continue
         split = open_shard(plan.folder, plan.spec.silos[silo], plan.spec)["test"]
         federated, *more = shared
         models = [figures_of_rows(*one, split) for one in (federated, _model(plan, task), *more)]
         groups = groups_of(plan.folder, plan.spec.silos[silo]).get("test")
-        judged.append(_Judged(silo, name, models, groups))
+        judged.append(JudgedSilo(silo, name, models, groups))
+    if not judged:
+        raise InputError("; ".join(f"silo {name}: {why}" for name, why in left_out.items()))
     mean = any(one.both_right is None for one in judged)
     grouped = any(one.groups is not None and len(np.unique(one.groups)) < one.rows for one in judged)
     test = BY_GROUPS if grouped else BOOTSTRAP if mean else EXACT
@@ -200,6 +162,13 @@ def compare_models(plan: BaselinePlan) -> Baseline:
     return Baseline(*told, mean=mean, seed=seed, rounds=rounds, cut_short=ended_by_patience(plan))
 
 
+def _unscored(plan: BaselinePlan, task: GridRun) -> str:
+    """Say why a silo's training alone gives no model to compare with; "" if it does."""
+    if task.state != "done":
+        return f"its training alone did not come to its end; {task.log} says why"
+    return unlearnt_by_patience(plan, task)
+
+
 def _rounds(task: GridRun) -> str:
     """Write how many rounds a run has trained, and which one its model is of where that is not the last."""
     last = next(iter(read_metrics(task.run)[-1:]), {})
@@ -212,7 +181,7 @@ def _model(plan: BaselinePlan, task: GridRun) -> tuple[Trained, FlatModel]:
     return trained, trained.model()
 
 
-def _of_rights(judged: Sequence[_Judged]) -> tuple[list[Scored], Scored]:
+def _of_rights(judged: Sequence[JudgedSilo]) -> tuple[list[Scored], Scored]:
     """Return the rows of the table where each answer is right or wrong."""
     pairs = [one.both_right or (0, 0) for one in judged]
     found = [chance.by_right_answers(*pair, one.rows) for pair, one in zip(pairs, judged, strict=True)]
@@ -221,19 +190,22 @@ def _of_rights(judged: Sequence[_Judged]) -> tuple[list[Scored], Scored]:
     return _silos(judged, found), _whole(judged, whole)
 
 
-def _of_draws(judged: Sequence[_Judged], seed: int, mean: bool) -> tuple[list[Scored], Scored]:
+def _of_draws(judged: Sequence[JudgedSilo], seed: int, mean: bool) -> tuple[list[Scored], Scored]:
     """Return the rows of the table for any other metric."""
     found: list[Difference | None] = []
-    kept, apart, undefined = list[_Judged](), list[np.ndarray](), list[int]()
+    kept, apart, undefined = list[JudgedSilo](), list[np.ndarray](), list[int]()
+    known = {one.number: one for one in judged if all(map(math.isfinite, one.values[:2]))}
+    ways = _exchanges([*known.values()], seed)
     for one in judged:
-        if not all(map(math.isfinite, one.values[:2])):  # as AUROC is of one class
+        if one.number not in known:  # as AUROC is undefined of one class
             found.append(None)
             undefined.append(0)
             continue
-        (federated, alone, *_), figures = one.values, drawn(one.models[:2], seed, one.number, one.groups)
-        differences = figures[:, 0] - figures[:, 1]
+        (federated, alone, *_), figures = one.values, drawn(one.pair, seed, one.number, one.units)
+        by, differences = federated - alone, figures[:, 0] - figures[:, 1]
         undefined.append(int((~np.isfinite(differences)).sum()))
-        found.append(by_draws(federated - alone, differences, _exact([one], [1], seed)))
+        differences = spread(by, differences, one.many)
+        found.append(by_draws(by, differences, ways[one.number].p(by) if ways else None))
         if found[-1] is not None:
             kept.append(one)
             apart.append(differences)
@@ -242,22 +214,28 @@ def _of_draws(judged: Sequence[_Judged], seed: int, mean: bool) -> tuple[list[Sc
         return silos, _whole([], None, mean=mean)
     weights, each = [one.counted for one in kept], [one.values for one in kept]
     by = float(np.average([values[0] - values[1] for values in each], weights=weights))
-    whole = by_draws(by, np.average(apart, axis=0, weights=weights), _exact(kept, weights, seed))
+    p = None
+    if ways:
+        stream = rng.numpy_stream(seed, "exchanges of rows", *(one.number for one in kept))
+        p = exchanged_in_mean([ways[one.number] for one in kept], weights, stream).p(by)
+    whole = by_draws(by, np.average(apart, axis=0, weights=weights), p)
     return silos, _whole(kept, whole, mean=mean)
 
 
-def _exact(judged: Sequence[_Judged], weights: Sequence[float], seed: int) -> float | None:
-    """Return the exact p of few rows, or groups; None of more, and where a figure is undefined."""
-    known = all(math.isfinite(value) for one in judged for value in one.values)
-    if not known or sum(one.many for one in judged) >= FEW:
-        return None
-    stream = rng.numpy_stream(seed, "exchanges of rows", *(one.number for one in judged))
-    units = [one.units for one in judged]
-    return by_exchanges([one.models[:2] for one in judged], weights, stream, units)
+def _exchanges(judged: Sequence[JudgedSilo], seed: int) -> dict[int, Exchanged]:
+    """Exchange the models' answers by silo, if one has few rows or groups; so one test is of all silos."""
+    if all(one.many >= FEW for one in judged):
+        return {}
+    streams = [rng.numpy_stream(seed, "exchanges of a silo's rows", one.number) for one in judged]
+    return {
+        one.number: exchanged(one.pair[0], one.pair[1], one.units, stream)
+        for one, stream in zip(judged, streams, strict=True)
+    }
 
 
-def _silos(judged: Sequence[_Judged], found: Sequence[Difference | None]) -> list[Scored]:
+def _silos(judged: Sequence[JudgedSilo], found: Sequence[Difference | None]) -> list[Scored]:
     corrected = iter(tests := chance.holm([one for one in found if one is not None]))
+    need = fewest(max(len(tests), 1))
     return [
         replace(
             _scored(
@@ -266,13 +244,13 @@ def _silos(judged: Sequence[_Judged], found: Sequence[Difference | None]) -> lis
             events=_rarer([of]),
             guessing=_guessing([of]),
             alike=of.alike,
-            few="" if one is None or can_tell(of.many, len(tests)) else f"{of.many:,} {of.kind}",
+            few="" if one is None or of.many >= need else f"{of.many:,} of {need} {of.kind}",
         )
         for of, one in zip(judged, found, strict=True)
     ]
 
 
-def _rarer(judged: Sequence[_Judged]) -> int | None:
+def _rarer(judged: Sequence[JudgedSilo]) -> int | None:
     """Return how many rows have the rarer of two answers; None where rows have no single one of two."""
     each = [one.models[0].labels for one in judged if one.models[0].task.choices == 2]
     if len(each) < len(judged) or None in each or not each:
@@ -281,7 +259,7 @@ def _rarer(judged: Sequence[_Judged]) -> int | None:
     return sum(labels.values()) - max(labels.values())
 
 
-def _whole(judged: Sequence[_Judged], found: Difference | None, *, mean: bool = False) -> Scored:
+def _whole(judged: Sequence[JudgedSilo], found: Difference | None, *, mean: bool = False) -> Scored:
     """Return the row for all rows: each model's figures in the mean by the rows that count, which `mean` says
     is not the figure of all rows together."""
     weights, means = [one.counted for one in judged], [math.nan, math.nan]
@@ -290,11 +268,11 @@ def _whole(judged: Sequence[_Judged], found: Difference | None, *, mean: bool = 
     name, rows = "mean of silos by rows" if mean else "all rows", sum(one.rows for one in judged)
     made = _scored(name, (rows, sum(weights)), means, found, None if found is None else found.p)
     many, kinds = sum(one.many for one in judged), {one.kind for one in judged}
-    few = "" if found is None or can_tell(many, 1) else f"{many:,} {min(kinds)}"
+    few = "" if found is None or many >= fewest(1) else f"{many:,} of {fewest(1)} {min(kinds)}"
     return replace(made, events=_rarer(judged), guessing=_guessing(judged), few=few)
 
 
-def _guessing(judged: Sequence[_Judged]) -> float | None:
+def _guessing(judged: Sequence[JudgedSilo]) -> float | None:
     """Return the share of the most frequent class; None where rows have no single class."""
     labels = Counter[int]()
     for one in judged:

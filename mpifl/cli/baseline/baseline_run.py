@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from mpifl.cli.baseline.baseline_figures import Baseline, Scored, compare_models
 from mpifl.cli.baseline.baseline_words import (
+    MOST_NAMED,
     as_csv,
     as_latex,
     cautions,
@@ -29,13 +30,17 @@ from mpifl.cli.sweep import INTERRUPTED, run_each, validate_all
 from mpifl.common import InputError, cannot_be_written, check_named, write_atomic, write_named
 from mpifl.common.pages import Cell, Figure, Fold, Table, render, write_page
 from mpifl.learning.metrics import ACCURACY
+from mpifl.report.judging import fewest
 from mpifl.report.observers import wide_console
 from mpifl.report.pages import drawn_around_zero, write_report
 from mpifl.report.runs import headline, read_tables, units
 from mpifl.run.folder import number, read_metrics
 
 LOOKS = {"better": "best", "worse": "worst"}
-TITLE = "Each silo alone, the federated model, and all pooled"
+TITLE, AND_POOLED = (
+    "Each silo alone, and the federated model",
+    "Each silo alone, the federated model, and all pooled",
+)
 INTERVAL, GUESSED = "difference and interval", "most frequent class"
 POOLED = " 'pooled' is a model trained on the rows of all silos in one place, to compare with."
 
@@ -69,15 +74,15 @@ def baseline_command(
     prepare(plan, resume or not (out / "baseline.json").exists())  # one that was stopped goes on
     check_named((f"--{kind}", path) for kind, path in asked.items())  # they may lie in `out`
     screen = wide_console()
-    for name, why in plan.left_out.items():
-        screen.print(f"silo {name} left out: {why}", soft_wrap=True)
+    for line in beforehand(plan):
+        screen.print(line, soft_wrap=True)
     codes = run_each(plan.runs, job, ranks, lent=partial(lent_shards, plan), first_counts=True)
     if INTERRUPTED in codes:
         return INTERRUPTED
     if plan.federated.state != "done":
         return codes[0] or 1
     if not any(task.state == "done" for task in plan.alone.values()):
-        raise InputError(f"{out}: no training of a silo alone came to its end; their log.txt say why")
+        raise InputError(f"{out}: no training of a silo alone came to its end; their log.txt files say why")
     screen.print("The models are compared on the test rows; with few rows this may take a minute.")
     found = compare_models(plan)
     screen.print(table(found))
@@ -85,6 +90,20 @@ def baseline_command(
         screen.print(line, soft_wrap=True)
     _write(found, out / ("baseline" if late is None else "late"), plan, asked)
     return next((code for code in codes if code), 0)
+
+
+def beforehand(plan: BaselinePlan) -> list[str]:
+    """Say before a training which silos are left out, and which hold out too little to show a difference."""
+    said = [f"silo {name} left out: {why}" for name, why in plan.left_out.items()]
+    need, few = fewest(len(plan.alone)), list[str]()
+    for silo in plan.alone:
+        entry = plan.spec.silos[silo]
+        kind, many = ("rows", entry.examples) if entry.groups is None else ("groups", entry.groups)
+        if many["test"] < need:
+            few.append(f"{plan.names[silo]} ({many['test']:,} {kind})")
+    more = f" and {len(few) - MOST_NAMED:,} more" if len(few) > MOST_NAMED else ""
+    what = f"warning: too little is held out to show a difference for one silo: {', '.join(few[:MOST_NAMED])}"
+    return said + [f"{what}{more}; it takes {need}, so partition with a larger --test"] * bool(few)
 
 
 def _write(found: Baseline, to: Path, plan: BaselinePlan, asked: Mapping[str, Path]) -> None:
@@ -123,7 +142,8 @@ def page(
         f" Rounds trained are of the silo alone, and of the federated model in the row {found.whole.name}."
     )
     note += f" The pooled model: {found.rounds['pooled']}." if "pooled" in found.rounds else ""
-    figures = [_drawn(TITLE, note, ["silo", *_more(found), *heads(found)], rows, scored, found)]
+    heading = TITLE if found.whole.pooled is None else AND_POOLED
+    figures = [_drawn(heading, note, ["silo", *_more(found), *heads(found)], rows, scored, found)]
     pooled = [other for one in scored if (other := one.over_pooled) is not None]
     if pooled:
         note = f"Difference: federated − pooled{unit}, on the same test rows, with the same test."
@@ -134,14 +154,13 @@ def page(
     reasons += [[name, said] for name, said in warnings_of(found).items()]
     reasons += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
     folds = [Fold(f"Remarks ({len(reasons)})", [Table.of(["silo", "reason"], reasons)], opened=True)]
+    silos = f"{len(found.silos):,} silo{'s' * (len(found.silos) != 1)}"
     return render(
         "compare.html",
         title=title,
         every=None,
         broad=True,
-        words=" · ".join(
-            [*about, f"{len(found.silos):,} silos, {sum(one.rows for one in found.silos):,} test rows"]
-        ),
+        words=" · ".join([*about, f"{silos}, {sum(one.rows for one in found.silos):,} test rows"]),
         verdict=[verdict(found), *cautions(found), of_chance(found)],
         figures=figures,
         folds=folds if reasons else [],

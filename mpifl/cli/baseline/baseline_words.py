@@ -11,11 +11,9 @@ from rich.table import Table
 from mpifl.cli.baseline.baseline_figures import BY_GROUPS, Baseline, Scored
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import paired
-from mpifl.report.runs import alike_told, units
+from mpifl.report.runs import alike_told, rests_on, units
 
 NONE_SEEN = "no difference seen"
-FEWEST_EVENTS = 10
-"""Rows of the rarer class below which an interval and a p say little."""
 TOO_FEW, FEW_GROUPS, ONE_CLASS = "too few rows", "too few groups", "one class only"
 MOST_NAMED = 6
 """Silos that the verdict names."""
@@ -27,9 +25,10 @@ def of_chance(found: Baseline) -> str:
     if found.seed is not None:
         said += f", and all models of seed {found.seed} alone: another seed moves each figure, too"
         said += "; repeat the command with --set seed=N and another --out before you decide"
-    count = "Groups of rows" if found.test.startswith(BY_GROUPS) else "Rows"
-    said += f". p and interval of silos are corrected by Holm for their number. {count} count as independent"
-    return f"{said}."
+    groups = "Patients (groups) count as independent; their rows do not"
+    count = groups if found.test.startswith(BY_GROUPS) else "Rows count as independent"
+    said += ". p and interval of silos are corrected by Holm for their number" * (len(found.silos) > 1)
+    return f"{said}. {count}."
 
 
 def heads(found: Baseline) -> list[str]:
@@ -79,9 +78,9 @@ def warnings_of(found: Baseline) -> dict[str, str]:
     said: dict[str, str] = {}
     for one in found.silos:
         words = []
-        if one.events is not None and not one.alike and one.events < FEWEST_EVENTS:
-            words.append(f"{one.events:,} row{'s' * (one.events != 1)} of the rarer class.")
-            words += ["The interval and p say little."] if one.difference else []
+        if few := rests_on(one.events):
+            few = few.replace("rests on", "Only")
+            words.append(f"{few}{': the interval and p are unreliable' if one.difference else ''}.")
         if one.undefined:
             words.append(
                 f"{one.undefined:,} of {paired.DRAWS:,} draws had no {found.metric.name} and are left out."
@@ -119,8 +118,9 @@ def outcome(one: Scored, metric: MetricInfo) -> str:
         ends = [abs(end) for end in one.difference.reach]
         each = zip(ends if metric.higher_is_better else ends[::-1], ("worse", "better"), strict=True)
         words = [f"{units.points(of, metric)} {word}" for of, word in each if of][::-1]
-    said += f" ({one.few.split()[0]})" if said in (TOO_FEW, FEW_GROUPS) else ""
+    said += f" ({one.few.rsplit(' ', 1)[0]})" if said in (TOO_FEW, FEW_GROUPS) else ""
     said += f"; up to {' or '.join(words)} is not excluded" if words else ""
+    said += f"; {few}" if one.seen and (few := rests_on(one.events)) else ""
     if not one.alike:
         return said
     name = "AUROC" if one.difference else metric.label
@@ -151,18 +151,20 @@ def verdict(found: Baseline) -> str:
         rows = f"{whole.rows:,} test rows"
         if whole.counted < whole.rows:
             rows = f"{whole.counted:,} test rows that count, of {whole.rows:,}"
-        where = f"in the mean of {_silos(found)}, by their {rows}" if found.mean else f"on all {rows}"
+        where = _where(found, rows) if found.mean else f"on all {rows}"
         low, high = signed(metric, whole.difference.low), signed(metric, whole.difference.high)
         said += (
             f" {where}: {metric.name} {metric.write(whole.federated)} against "
             f"{metric.write(whole.alone)} of silos alone, {signed(metric, whole.difference.by)}{points} "
             f"(95% interval {low} to {high})"
         )
+        said += f", which {few}" if (few := rests_on(whole.events)) else ""
     if len(found.silos) < 2:
         return f"{said}."
     by_kind: dict[str, list[str]] = {}
     for one in found.silos:
-        by_kind.setdefault(judged(one, metric), []).append(one.name)
+        few = f" ({rests_on(one.events)})" if one.seen and rests_on(one.events) else ""
+        by_kind.setdefault(judged(one, metric), []).append(one.name + few)
     kinds = {"better": "better for", "worse": "worse for", NONE_SEEN: f"{NONE_SEEN} for"}
     kinds |= {few: f"{few} at" for few in (TOO_FEW, FEW_GROUPS)}
     kinds |= {ONE_CLASS: f"{ONE_CLASS} at", "undefined": "undefined for"}
@@ -179,10 +181,15 @@ def cautions(found: Baseline) -> list[str]:
     return [found.cut_short] if found.cut_short else []
 
 
-def _silos(found: Baseline) -> str:
-    """Return how many silos have a difference."""
-    many = sum(one.difference is not None for one in found.silos)
-    return f"{many:,} silo{'s' * (many != 1)}"
+def _where(found: Baseline, rows: str) -> str:
+    """Say of which silos a mean is, and of which rows."""
+    known = [one for one in found.silos if one.difference is not None]
+    if len(known) > 1:
+        return f"in the mean of {len(known):,} silos, by their {rows}"
+    (one,) = known
+    own = f"its {one.rows:,} test rows"
+    own = f"the {one.counted:,} of {own} that count" if one.counted < one.rows else own
+    return f"at silo {one.name}, by {own}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -224,9 +231,20 @@ def record(found: Baseline) -> dict[str, Any]:
 def as_csv(found: Baseline) -> str:
     """Return the figures of `record` as CSV: a line for each silo, and the last one for all rows."""
     told = record(found)
-    rows = [{"silo": name, **one} for name, one in [*told["silos"].items(), (found.whole.name, told["all"])]]
+    rows = [
+        {"silo": name, **_in_columns(one)}
+        for name, one in [*told["silos"].items(), (found.whole.name, told["all"])]
+    ]
     heads = list(dict.fromkeys(head for row in rows for head in row))
     return units.csv_table(heads, [{head: row.get(head) for head in heads} for row in rows])
+
+
+def _in_columns(figures: dict[str, Any]) -> dict[str, Any]:
+    """Return figures with those of a group beside the others, as `against_pooled_difference`."""
+    found: dict[str, Any] = {}
+    for name, one in figures.items():
+        found |= {f"{name}_{key}": of for key, of in one.items()} if isinstance(one, dict) else {name: one}
+    return found
 
 
 def as_latex(found: Baseline) -> str:
@@ -251,10 +269,17 @@ def _of(one: Scored, found: Baseline) -> dict[str, Any]:
         about["pooled"] = _known(one.pooled)
     if (difference := one.difference) is not None:
         about |= {"difference": difference.by, "low": difference.low, "high": difference.high}
-        about |= {"p": difference.p, "p_holm": one.p}
+        about |= {"level": difference.level, "p": difference.p, "p_holm": one.p}
     if (other := one.over_pooled) is not None and other.difference is not None:
         of = other.difference
-        told = {"difference": of.by, "low": of.low, "high": of.high, "p": of.p, "p_holm": other.p}
+        told = {
+            "difference": of.by,
+            "low": of.low,
+            "high": of.high,
+            "level": of.level,
+            "p": of.p,
+            "p_holm": other.p,
+        }
         about["against_pooled"] = {**told, "judged": judged(other, found.metric)}
     about |= {"seen": one.seen, "judged": judged(one, found.metric)}
     return about | {"outcome": outcome(one, found.metric)}

@@ -17,8 +17,8 @@ from mpifl.common import InputError, Names, ShardError, cannot_be_written, write
 from mpifl.data.shards import FederationSpec, ShardEntry, open_shard, read_any
 from mpifl.learning import models
 from mpifl.report.judging import check_classes, check_fit, learned_from, shards_at, why_none
-from mpifl.report.observers import at_end
-from mpifl.report.runs import rows_left_out
+from mpifl.report.observers import at_end, never_moved
+from mpifl.report.runs import chance, read_run, rows_left_out
 from mpifl.run.folder import read_metrics
 from mpifl.run.job import Job, check_job, read_job
 
@@ -249,22 +249,48 @@ def lent_shards(plan: BaselinePlan, task: GridRun) -> Iterator[None]:
 
 
 def ended_by_patience(plan: BaselinePlan) -> str:
-    """Name the silos whose training alone ended before the last round by patience; "" if none did."""
+    """Name the silos whose training alone ended before the last round by patience, and the federated training
+    if it did; "" if none did."""
     job, ended = plan.job, list[str]()
     split = job.evaluate.split or ("test" if plan.spec.test is None else None)
     for silo, task in plan.alone.items():
-        last = next(iter(read_metrics(task.run)[-1:]), None) if task.state == "done" else None
-        if last is None or (done := int(last["round"])) >= job.rounds:
-            continue
-        if at_end(done, last, job.rounds, None, plan.federated.metric, job.evaluate.patience):
+        if (done := _ended_early(plan, task)) is not None:
             rows = plan.spec.silos[silo].examples.get(split or "")
             by = f", by {rows:,} {split} rows" if rows else ""
             ended.append(f"{plan.names[silo]} (round {done:,} of {job.rounds:,}{by})")
+    done = _ended_early(plan, plan.federated)
+    own = "" if done is None else f"the federated model, round {done:,} of {job.rounds:,}"
     if not ended:
-        return ""
-    said = f"Warning: patience ended the training alone of {len(ended)} of {len(plan.alone)} silos early"
+        return f"Warning: patience ended {own}; try a larger evaluate.patience, with another --out." * bool(
+            own
+        )
+    who = f"{len(ended)} of {len(plan.alone)} silos early:" if len(plan.alone) > 1 else "silo"
+    early = " early" * (len(plan.alone) == 1)
+    said = f"Warning: patience ended the training alone of {who} {', '.join(ended)}{early}"
     flatters = "which may flatter the federated model; try a larger evaluate.patience, with another --out"
-    return f"{said}: {', '.join(ended)}, {flatters}."
+    return f"{said}, {flatters}.{f' Patience also ended {own}.' * bool(own)}"
+
+
+def unlearnt_by_patience(plan: BaselinePlan, task: GridRun) -> str:
+    """Say that patience ended a training before its figure moved from that of guessing, so that a comparison
+    with it says nothing; "" if not."""
+    done = _ended_early(plan, task)
+    if done is None or not never_moved(read_metrics(task.run), plan.federated.metric):
+        return ""
+    why = next((one for one in chance.unlearnt(read_run(task.run)) if one.startswith(chance.NO_BETTER)), "")
+    to_do = "try a larger evaluate.patience, or none, with another --out"
+    ended = f"patience ended the training in round {done:,} of {plan.job.rounds:,}, and its model is {why}"
+    return f"{ended}, which is no ground for a comparison; {to_do}" * bool(why)
+
+
+def _ended_early(plan: BaselinePlan, task: GridRun) -> int | None:
+    """Return the round in which patience ended a training; None where it did not."""
+    job, last = plan.job, next(iter(read_metrics(task.run)[-1:]), None) if task.state == "done" else None
+    if last is None or (done := int(last["round"])) >= job.rounds:
+        return None
+    return (
+        done if at_end(done, last, job.rounds, None, plan.federated.metric, job.evaluate.patience) else None
+    )
 
 
 def remarks_on(plan: BaselinePlan) -> list[str]:

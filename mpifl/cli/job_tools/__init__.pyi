@@ -19,12 +19,13 @@ from .job_writing import (
     commented as commented,
 )
 from .keys import (
+    console_of_names as console_of_names,
+    print_stacked as print_stacked,
     schema_text as schema_text,
     show_keys as show_keys,
     tables as tables,
 )
 from .language_runs import (
-    Prompts as Prompts,
     generate_run as generate_run,
     predict_texts as predict_texts,
 )
@@ -51,10 +52,6 @@ from .shipped import (
 from .split_predict import (
     evaluate_together as evaluate_together,
     predict_together as predict_together,
-)
-from .stacked_names import (
-    console_of_names as console_of_names,
-    print_stacked as print_stacked,
 )
 from .stats_job import (
     check_table as check_table,

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpifl.cli.job_tools.shipped import jobs_folder
+from mpifl.cli.plan import budgets, check_site_of
 from mpifl.common import InputError, Names, ShardError, Table, lock
-from mpifl.data.shards import AnySpec, FederationSpec, VerticalSpec, group_note, read_any
+from mpifl.data.shards import AnySpec, FederationSpec, VerticalSpec, group_note, notes_of, read_any
 from mpifl.run.job import HARMLESS, Outline, differing_keys, read_outline
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ def whole(
     *,
     tries: bool = False,
 ) -> Checked:
-    """Return what all checks without ranks find; see `check_whole`. If it `tries`, an algorithm of the user's
-    own runs on a few rows.
+    """Return what all checks without ranks find; see `check_whole`. If it `tries`, an algorithm and
+    metrics of the user's own run on a few rows.
 
     Raises:
         InputError: the job or the shards' `federation.json` cannot be read, or do not fit each other.
@@ -127,16 +128,16 @@ def whole(
     algorithm = type(resolved.build_algorithm())
     spec, own = validate_job(resolved, source, wings_of), uncalled(algorithm)
     found = Checked(resolved, spec, notes=[f"{source}: {one}" for one in own])
-    found.notes.extend(_unscored(spec, fitted=algorithm.seedless))
+    found.notes += [*_unscored(spec, fitted=algorithm.seedless), *notes_of(spec.source, "groups")]
     here: set[int] = {*range(len(spec.silos))}
     looks: list[Callable[[], object]] = [
         lambda: _look_for_files(found, here, elsewhere, at_sites),
         lambda: lock.check(run),
         lambda: check_run(run, resolved, resume, force, spec),
-        lambda: plan_wings(resolved, spec, source, wings_of(resolved)),
-        lambda: found.notes.extend(_of_groups(resolved, spec)),
-        lambda: found.notes.extend(_of_shards(resolved, spec, here)),
-        lambda: found.notes.extend([] if at_sites else _budgets(resolved, spec, here)),
+        lambda: None if at_sites else check_site_of(resolved, here),
+        lambda: None if _is_refused(found) else plan_wings(resolved, spec, source, wings_of(resolved)),
+        lambda: found.notes.extend([*_of_groups(resolved, spec), *_of_shards(resolved, spec, here)]),
+        lambda: found.notes.extend([] if at_sites or _is_refused(found) else budgets(resolved, spec, here)),
         lambda: _try(found, here) if tries and not elsewhere and not at_sites else None,
     ]
     for look in looks:
@@ -145,6 +146,11 @@ def whole(
         except InputError as error:
             found.problems.append(str(error))
     return found
+
+
+def _is_refused(found: Checked) -> bool:
+    """Tell whether a private job is refused already: then no noise is sought for it, which takes seconds."""
+    return found.job.privacy is not None and bool(found.problems)
 
 
 def _unscored(spec: AnySpec, *, fitted: bool) -> list[str]:
@@ -188,41 +194,25 @@ def _of_groups(job: Job, spec: AnySpec) -> list[str]:
 
 
 def _try(found: Checked, here: Collection[int]) -> None:
-    """Try an algorithm of the user's own on a few rows of a silo that lies here."""
-    from mpifl.training.beforehand import check_first_ask
+    """Try an algorithm and metrics of the user's own on a few rows of a silo that lies here."""
+    from mpifl.training.beforehand import check_first_ask, check_first_score
 
     with suppress(ShardError):
         if isinstance(found.spec, FederationSpec):
             check_first_ask(found.job, found.spec, here)
+            check_first_score(found.job, found.spec, here)
 
 
 def _of_shards(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
-    """Return a line for each column that a silo may have in another unit, and of ids that are trained on and
-    held out, if all shards lie here."""
-    from data_prep.dataset import ids_told, units_told
+    """Return lines on columns in another unit or with codes for a missing value, and on ids that are trained
+    on and held out, if all shards lie here."""
+    from data_prep.dataset import codes_told, ids_told, units_told
 
     with suppress(ShardError):  # which is told where files are looked for
         if isinstance(spec, FederationSpec) and len(here) == len(spec.silos):
             folder = Path(job.shards)
-            return [*units_told(folder, spec), *ids_told(folder, spec)]
+            return [line for look in (units_told, codes_told, ids_told) for line in look(folder, spec)]
     return []
-
-
-def _budgets(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
-    """Check a job against the rules and budgets of this machine's site."""
-    from mpifl.run.job import is_silo_level
-    from mpifl.wings.masked import SITE_NEEDED
-    from mpifl.wings.site import VARIABLE, check_own_rules, site_folder
-
-    check_own_rules(job)
-    if job.secure and here and not os.environ.get(VARIABLE):
-        site_folder(*SITE_NEEDED)
-    if job.privacy is None or is_silo_level(job):
-        return []
-    from mpifl.wings.dpsgd import check_budgets, plans
-
-    planned = plans(job, spec, job.build_algorithm().for_federation(spec))
-    return check_budgets(job, spec, [plan.noise for plan in planned], sorted(here))
 
 
 def _is_suspect(outline: Outline) -> bool:

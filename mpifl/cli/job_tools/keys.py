@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from mpifl.cli.job_tools.shipped import jobs_folder
-from mpifl.cli.job_tools.stacked_names import print_stacked
 from mpifl.common import InputError, did_you_mean
+from mpifl.report.observers import wide_console
 
 PLUGIN = {"type": "string", "pattern": ":"}
 """The schema of the user's own code: package.module:name."""
 LEAST_WIDTH = 120
 """The least width of a terminal, in columns, for keys as a table."""
+INDENT = 4
+"""Blanks before lines that stand below a name."""
 BOUNDS = {
     "minimum": "at least",
     "exclusiveMinimum": "above",
@@ -153,3 +157,16 @@ def _drawn(title: str, rows: list[JobKey]) -> Table:
         cells = [row.name, *([row.of] if of else []), row.values, row.default, row.meaning]
         drawn.add_row(*map(Text, cells))
     return drawn
+
+
+def console_of_names() -> Console:
+    """Return a console with the width of COLUMNS if that is set, else of `wide_console`."""
+    return Console(markup=False, emoji=False, highlight=False) if "COLUMNS" in os.environ else wide_console()
+
+
+def print_stacked(console: Console, entries: Iterable[tuple[str, Iterable[str]]]) -> None:
+    """Print each name, with its lines indented below."""
+    for name, lines in entries:
+        console.print(Text(name, "bold"))
+        for line in filter(None, lines):
+            console.print(Padding(Text(line), (0, 0, 0, INDENT)))

@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from mpifl.cli.job_tools.predict_files import Predicting
+from mpifl.cli.texts import Prompts, check_prompts
 from mpifl.common import InputError, one_line, rng, write_atomic
 from mpifl.data.shards import FederationSpec, encoding_of
 from mpifl.learning.models import GoingOn, check_room, go_on, inputs_of
@@ -30,30 +31,10 @@ from mpifl.report.judging import (
 from mpifl.run.job import Job
 from mpifl.silo.parameters import FlatModel
 
-ENDINGS = (".jsonl", ".txt")
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """What `mpifl generate` is asked for.
-
-    Attributes:
-        file: The prompts: a text on each line, or objects with `prompt` in a file `.jsonl`.
-        length: The most tokens that are added to each.
-        seed: Draws tokens; None takes the likeliest.
-        temperature: What logits are divided by before a token is drawn.
-        tokenizer: `bytes`, `characters`, or the folder of the tokenizer; None is the training's own.
-    """
-
-    file: Path
-    length: int
-    seed: int | None = None
-    temperature: float | None = None
-    tokenizer: str | None = None
-
-
 MOST_LOGITS = 4_000_000
 """Numbers that a model answers at once, at most."""
+RULE = 40
+"""Characters of the line above each of several texts."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +68,12 @@ def generate_run(
         InputError: the run's task is no language model, its tokenizer is not there, a prompt has no token or
             is too long, or the file cannot be written.
     """
-    if out is not None and out.suffix not in ENDINGS:
-        raise InputError(f"--out {out}: ends in '{out.suffix}'; it must be {' or '.join(ENDINGS)}")
-    if asked.temperature is not None and asked.seed is None:
-        raise InputError(f"--temperature {asked.temperature:g}: is for tokens that are drawn; give --seed")
-    prompts = _read(asked.file)
+    prompts = check_prompts(asked, out)
     found = _generated(_opened(run, trusted, asked.tokenizer, last=last), prompts, asked)
     if out is None:
-        for told in found:
+        for (number, _), told in zip(prompts, found, strict=True):
+            if len(prompts) > 1:
+                print(f"── {number} ".ljust(RULE, "─"))
             print(told["prompt"] + told["completion"], end="\n\n", flush=True)
         return
     told_model(run, read_job_of(run, trusted), last)
@@ -259,39 +238,6 @@ def _tokens(run: Path, job: Job, spec: FederationSpec, named: str | None) -> Any
         plain = {"characters": {"kind": "characters"}, "bytes": {"kind": "tokens", "tokenizer": "bytes"}}
         record = plain.get(named, {"kind": "tokens"})
     elif record["kind"] not in ("tokens", "characters"):
-        raise InputError(f"{run}: was trained on {record['kind']}, and no texts; name shards by --data")
+        raise InputError(f"{run}: was trained on {record['kind']}, not on texts; name shards by --data")
     folder = named or own
     return tokens_by(record, spec.class_names, Path(folder) if isinstance(folder, str) else None)
-
-
-def _read(path: Path) -> list[tuple[int, str]]:
-    """Return the prompts of a file and the numbers of their lines; none may be blank."""
-    try:
-        lines = path.read_text("utf-8-sig").removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not a UTF-8 text"
-        raise InputError(f"--prompts {path}: cannot be read ({said})") from None
-    if lines == [""]:
-        raise InputError(f"--prompts {path}: has no prompt; write one on each line")
-    numbered, objects = enumerate(lines, 1), path.suffix == ".jsonl"
-    return [(number, _prompt(f"--prompts {path}: line {number}", line, objects)) for number, line in numbered]
-
-
-def _prompt(where: str, line: str, is_object: bool) -> str:
-    prompt = line.rstrip("\r")
-    if is_object and line.strip():
-        prompt = _prompt_of_object(where, line)
-    if not (prompt and line.strip()):
-        raise InputError(f"{where}: is blank; write a prompt, or remove the line")
-    return prompt
-
-
-def _prompt_of_object(where: str, line: str) -> str:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = None
-    prompt = found.get("prompt") if isinstance(found, dict) else None
-    if not isinstance(prompt, str):
-        raise InputError(f'{where}: is not an object with a prompt; write {{"prompt": "..."}}')
-    return prompt

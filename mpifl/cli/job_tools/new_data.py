@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mpifl.cli.job_tools import MASKS, PARENT, RESIZED, Answers, SiteData
+from mpifl.cli.job_tools import MASKS, Answers, SiteData
+from mpifl.cli.job_tools.new_images import (
+    IMAGES,
+    LINES,
+    TEXTS,
+    VOLUMES,
+    drawn,
+    files_in,
+    laid_out,
+    of_layout,
+    of_patients,
+    of_volumes,
+    refused,
+)
 from mpifl.common import InputError, visible
 
 if TYPE_CHECKING:
     from data_prep.tables import Drafted
 
-IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
-LINES = ".jsonl"
-TEXTS = (".txt", LINES)
-SPLITS = ("train", "test")
-USUAL_SILOS = 4
 FITTED = "all rows are fitted, by --test 0; errors are too small where a person has several rows"
-VALIDATED = 40
-"""Images of a silo from which on a job has validation rows."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +52,19 @@ class NewData:
 def kind_seen(data: Sequence[str], label: str = "") -> str:
     """Return the kind of job that data looks like, by the endings of its files; digits without any.
 
-    Images whose label is a folder have masks there.
+    Images have masks if the label is a folder, or if the names of files and folders say so.
     """
+    from data_prep.sources import layout_seen
+
     if not data:
         return "digits"
-    endings = {path.suffix.lower() for one in data for path in _files(Path(one))}
+    files = [path for one in data for path in files_in(Path(one))]
+    endings = {path.suffix.lower() for path in files}
+    if any(path.name.lower().endswith(VOLUMES) for path in files):
+        return "segmentation"
     if endings & {*IMAGES}:
-        return "segmentation" if label and Path(label).is_dir() else "images"
+        masked = Path(label).is_dir() if label else layout_seen(Path(data[0])) is not None
+        return "segmentation" if masked else "images"
     return "text" if endings & {*TEXTS} and endings <= {*TEXTS} else "table"
 
 
@@ -74,7 +86,7 @@ def whose(answers: Answers) -> Answers:
         return replace(answers, data=tables, parted=len(tables) > 1)
     if not answers.data:
         return answers
-    return _parted(Path(answers.data[0]), answers)
+    return laid_out(Path(answers.data[0]), answers)
 
 
 def looked_at(answers: Answers, encoding: str) -> NewData:
@@ -89,21 +101,25 @@ def looked_at(answers: Answers, encoding: str) -> NewData:
         raise InputError(f"--algorithm cox: {what}")
     if answers.template.of_table:
         return _of_tables(answers, encoding)
-    source = answers.template.source
+    source = "nifti" if answers.data and of_volumes(answers) else answers.template.source
     refusals: list[str] = []
+    told = [of_layout(answers)] if answers.masked else []
     if answers.template.label == MASKS and not Path(answers.label).is_dir():
         raise InputError(f"--label {answers.label}: is not a folder; name that of the masks")
     if answers.template.label == MASKS:
-        answers, refusals = _drawn(answers)
+        answers, refusals = drawn(answers)
     if source == "text" and (
-        files := [one for one in _files(Path(answers.data[0])) if one.suffix.lower() == LINES]
+        files := [one for one in files_in(Path(answers.data[0])) if one.suffix.lower() == LINES]
     ):
         source, answers = _lines(answers, files)
-    told = [f"{answers.data[0]}: a folder or file of each silo is there"] if answers.parted else []
-    if source == "images":
-        answers, grouped = _grouped(answers)
+    there = f"{''.join(answers.data[:1])}: a folder or file of each silo is there"
+    lost = f"--silos {answers.silos} joins some, whose names are lost; leave it out to keep each"
+    told += [f"warning: {there}; {lost}" if answers.silos else there] if answers.parted else []
+    if source in ("images", "nifti"):
+        answers, grouped = of_patients(answers)
         told += grouped
-        refusals += filter(None, [_refused(answers)])
+    if source == "images":
+        refusals += filter(None, [refused(answers)])
     told += [f"warning: {refused}" for refused in refusals]
     return NewData(answers, source, told=told)
 
@@ -119,30 +135,14 @@ def _lines(answers: Answers, files: Sequence[Path]) -> tuple[str, Answers]:
     return "jsonl", replace(answers, drawn=("--test", "0.2"))
 
 
-def _refused(answers: Answers) -> str:
-    """Say why a partition of images will be refused, as far as their headers tell."""
-    from data_prep.sources import of_other_kinds
-
-    return of_other_kinds(Path(answers.data[0]))
-
-
-def _drawn(answers: Answers) -> tuple[Answers, list[str]]:
-    """Return answers with the words of a partition that images and their masks need, and why it will be
-    refused."""
-    from data_prep.sources import look_at_masks
-
-    seen = look_at_masks(Path(answers.data[0]), Path(answers.label))
-    sized = [] if seen.one_size else RESIZED
-    numbered = ["--values", seen.values] if seen.values else []
-    return replace(answers, drawn=(*sized, *numbered, "--test", "0.2")), list(filter(None, [seen.refused]))
-
-
 def _of_tables(answers: Answers, encoding: str) -> NewData:
     """Look through tables: draft their spec, and see what their label is."""
     from data_prep.sources import units_of_tables
     from data_prep.tables import Learned, check_encoding, draft, kind_of, label_moments, spec_beside
 
     paths, kind = [Path(path) for path in answers.data], answers.template.label
+    if (clash := _named_as_spec(answers, paths)) and len(paths) > 1:
+        raise InputError(f"mpifl new {clash}")
     try:
         check_encoding(encoding)
     except ValueError as error:
@@ -158,6 +158,9 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
     if len(paths) == 1 and (only := drafted.beside.get(paths[0])):
         answers = replace(answers, own_spec=str(only.path))
         told = [f"{paths[0].name}: read by its own spec {only.path}"]
+        if clash:
+            raise InputError(f"mpifl new {clash}")
+    told += [f"warning: {clash}"] * bool(clash)
     if kind == "numeric":
         moments = tuple(label_moments(paths, name, encoding, drafted.beside) for name in columns)
         answers = replace(answers, moments=moments)
@@ -174,6 +177,16 @@ def _of_tables(answers: Answers, encoding: str) -> NewData:
         own = str(beside) if path in {**drafted.own, **drafted.beside} else answers.columns
         sites.append(SiteData(str(path), kind_of(path), beside.stem, own))
     return NewData(answers, kind_of(paths[0]), specs, told, sites)
+
+
+def _named_as_spec(answers: Answers, tables: Sequence[Path]) -> str:
+    """Say that the job would have the name of the spec of a table, and what would do; "" without one."""
+    from data_prep.tables import spec_beside
+
+    job = Path(f"{answers.name}.toml").resolve()
+    of = next((visible(path.name) for path in tables if spec_beside(path).resolve() == job), "")
+    what = f"{answers.name}: beside {of} {job.name} is read as the spec of that table"
+    return f"{what}; use another name, as {answers.name}-job" if of else ""
 
 
 def _of_numbers(answers: Answers, drafted: Drafted, encoding: str) -> NewData:
@@ -214,70 +227,3 @@ def _tables(answers: Answers) -> tuple[str, ...]:
     found = [path for path in inside if is_table(path) or path.is_dir()]
     one = answers.template.scheme[0] == "vertical" or any("=" in path.name for path in found)
     return answers.data if one or len(found) < 2 else tuple(map(str, found))
-
-
-def _grouped(answers: Answers) -> tuple[Answers, list[str]]:
-    """Return answers with what keeps the images of a patient together, if any, and a line on it."""
-    from data_prep.sources import group_seen
-
-    folder, found = Path(answers.data[0]), "images lie in a folder of each patient"
-    images = [one for one in _files(folder) if one.suffix.lower() in IMAGES]
-    if not answers.group:
-        found, pattern = group_seen(images)
-        answers = replace(answers, group=pattern)
-    folders = sum(path.is_dir() for path in folder.iterdir())
-    silos = int(answers.silos) if answers.silos.isdecimal() else folders if answers.parted else USUAL_SILOS
-    answers = replace(answers, validated=len(images) >= VALIDATED * silos)
-    kept = "those of one stay in one split of one silo; if they are not a patient's, leave out --group"
-    return answers, [f"{folder}: {found}; {kept}"] if found else []
-
-
-def _parted(folder: Path, answers: Answers) -> Answers:
-    """Say whether images lie in a folder of each silo, or of each patient, or texts in a file of each silo;
-    one must be there."""
-    source = answers.template.source
-    if folder.is_file() and answers.silos == PARENT and not answers.of_lines:
-        raise InputError(f"{folder}: is no folder with one for each silo; say --silos N, or name a folder")
-    if source == "text" and folder.is_file():
-        return answers
-    endings = TEXTS if source == "text" else IMAGES
-    depths = {
-        len(path.relative_to(folder).parts) for path in _files(folder) if path.suffix.lower() in endings
-    }
-    if not depths:
-        raise InputError(f"--data {folder}: has no files that end in {', '.join(endings)}")
-    there = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    if source == "text":
-        return _by_folder(answers, len(there))
-    split = all((folder / part).is_dir() for part in SPLITS)
-    flat = 1 if answers.template.label == MASKS else 2
-    if min(depths) < flat:
-        raise InputError(
-            f"--data {folder}: images lie in no folder of their class; or say --kind segmentation"
-        )
-    deeper = min(depths) - flat - split if len(depths) == 1 else 0
-    folders = sum(path.is_dir() for path in there)
-    others = answers.silos.isdecimal() and int(answers.silos) != folders  # than the folders are
-    parted = not split and (deeper == 2 or (deeper == 1 and not others))
-    if answers.silos == PARENT and not parted:
-        raise InputError(f"--silos parent: images in {folder} lie in no folder of a silo; say --silos N")
-    answers = _by_folder(answers, folders) if parted else answers
-    return replace(answers, group="parent" if deeper - parted == 1 else "")
-
-
-def _by_folder(answers: Answers, silos: int) -> Answers:
-    """Return answers on data that has a folder or file for each of so many silos, which a number may join."""
-    if answers.silos.isdecimal() and int(answers.silos) > silos:
-        what = f"{answers.data[0]} has a folder or file for each of {silos} silos"
-        raise InputError(f"--silos {answers.silos}: {what}; leave it out")
-    joined = answers.silos.isdecimal() and int(answers.silos) < silos
-    return replace(answers, parted=True, silos=answers.silos if joined else "")
-
-
-def _files(path: Path) -> Iterator[Path]:
-    """Yield a file, or all of a folder that are not hidden."""
-    inside = path.rglob("*") if path.is_dir() else [path]
-    for one in inside:
-        hidden = any(part.startswith(".") for part in one.relative_to(path).parts)
-        if not hidden and not one.is_dir():
-            yield one

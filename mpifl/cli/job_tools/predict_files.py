@@ -13,7 +13,7 @@ import numpy as np
 from mpifl.common import InputError, one_line
 from mpifl.data import Array
 from mpifl.data.shards import FederationSpec, Provenance, by_path, encoding_of
-from mpifl.report.judging import MaskFiles, Which, check_asked, learned_from, predict_pieces
+from mpifl.report.judging import MaskFiles, Which, check_asked, columns_seen, learned_from, predict_pieces
 
 Pieces = Iterator[tuple[Array, Provenance]]
 MADE_BY = {
@@ -35,6 +35,7 @@ class Predicting:
         last: Take the model of the last round, or a silo's own.
         masks: Takes the predicted masks of images.
         force: Take columns that are too far from the training.
+        threshold: The probability above which the answer is yes; by default that of the job.
     """
 
     run: Path
@@ -43,17 +44,18 @@ class Predicting:
     last: Which = False
     masks: MaskFiles | None = None
     force: bool = False
+    threshold: float | None = None
 
     def learned(self) -> FederationSpec:
         """Return what is known of the training's shards, after checks of the output."""
         check_asked(self.out, None)
-        return learned_from(self.run, self.trusted)[1]
+        return learned_from(self.run, self.trusted, self.threshold)[1]
 
     def write(self, data: Path, told: Iterable[str], pieces: Pieces) -> None:
         """Write the predictions of examples from `data`, after what is told of them."""
         for line in told:
             print(one_line(line), file=sys.stderr)
-        job, spec = learned_from(self.run, self.trusted)
+        job, spec = learned_from(self.run, self.trusted, self.threshold)
         if self.masks is not None:
             self.masks.take_values(spec.source)
         predict_pieces(self.run, job, spec, pieces, self.out, data, last=self.last, masks=self.masks)
@@ -75,7 +77,8 @@ def predict_table(asked: Predicting, table: Path, own: Path | None = None) -> No
 
     _check_tables(table)
     record = _record(asked.run, table, asked.learned(), ("table",))
-    given = UnlabelledTable(kind_of(table), table, record["spec"], own, force=asked.force)
+    known: dict[str, Any] = {"seen": columns_seen(asked.run), "force": asked.force}
+    given = UnlabelledTable(kind_of(table), table, record["spec"], own, **known)
     asked.write(table, given.told(), _of_table(given))
 
 
@@ -85,7 +88,7 @@ def _check_tables(given: Path) -> None:
     from data_prep.tables import is_table
 
     if given.is_dir() and not any(map(is_table, given.rglob("*"))) and has_images(given):
-        raise InputError(f"{given}: is a folder of images, and no table; name it by --images {given}")
+        raise InputError(f"{given}: is a folder of images, not a table; name it by --images {given}")
 
 
 def _of_table(given: Any) -> Pieces:
@@ -128,8 +131,10 @@ def predict_arrays(asked: Predicting, file: Path) -> None:
     """
     from data_prep.sources import unlabelled_arrays
 
-    spec = asked.learned()
-    x, told = unlabelled_arrays(file, spec.features, encoding_of(spec.source), force=asked.force)
+    spec, of_run = asked.learned(), columns_seen(asked.run)
+    names = spec.feature_names or [f"x{at}" for at in range(len(of_run))]  # as a regression calls them
+    seen = {names.index(name): (name, *both) for name, both in of_run.items() if name in names}
+    x, told = unlabelled_arrays(file, spec.features, encoding_of(spec.source), seen, force=asked.force)
     count = len(next(iter(by_path("x", x).values())))
     asked.write(file, told, iter([(x, Provenance(np.arange(count)))]))
 

@@ -21,6 +21,7 @@ from mpifl.report.judging import (
     read_job_of,
     table_of,
     tell_score,
+    tell_threshold,
     tell_weights,
     write_figures,
 )
@@ -38,6 +39,7 @@ def evaluate_together(
     file: Path | None = None,
     split: str = "test",
     metrics: Sequence[str] = (),
+    threshold: float | None = None,
 ) -> None:
     """Score the split network of a run on a split of the parties' rows, and print the figures on rank 0.
 
@@ -48,13 +50,14 @@ def evaluate_together(
         file: A JSON file to write, or None.
         split: The split of the rows.
         metrics: Further metrics by which it is judged.
+        threshold: The probability above which it answers yes; by default that of its job.
 
     Raises:
         InputError: on all ranks if the run, a part of the network or a shard is missing or wrong on any.
     """
 
     def plan() -> tuple[Job, VerticalSpec, Path]:
-        job, folder, spec = _trained_on(run, trusted, metrics)
+        job, folder, spec = _trained_on(run, trusted, metrics, threshold)
         if not spec.rows.get(split):
             raise InputError(
                 f"{folder}: has no rows of a split '{split}'; {choices(split, spec.rows, 'it has')}"
@@ -66,6 +69,7 @@ def evaluate_together(
         if network is not None and (score := network.score(split)) is not None:
             task = network.algorithm.task
             tell_score(score, split, task.infos)
+            tell_threshold(task)
             write_figures(
                 file, {"run": str(run), "model": "model.safetensors", split: as_record(score, task)}
             )
@@ -78,6 +82,7 @@ def predict_together(
     transport: Transport,
     trusted: Collection[str] = (),
     split: str | None = None,
+    threshold: float | None = None,
 ) -> None:
     """Predict the rows of a vertical folder with all parties; rank 0 writes the table.
 
@@ -88,6 +93,7 @@ def predict_together(
         transport: The world; all of its ranks call this, and rank 0's arguments count.
         trusted: The plug-ins that this rank may import for the job.
         split: Predict only this split; by default all splits.
+        threshold: The probability above which it answers yes; by default that of its job.
 
     Raises:
         InputError: on all ranks if the run, a part of the network or a shard is missing or wrong on any, or
@@ -99,7 +105,7 @@ def predict_together(
         if data.is_file():
             what = "is one party's shard, and all parties answer together"
             raise InputError(f"--data {data}: {what}; name the shard folder")
-        job, spec = read_job_of(run, trusted), read_vertical(data)
+        job, spec = read_job_of(run, trusted, threshold=threshold), read_vertical(data)
         model_file(run, job)
         _check_columns(run, job, data, spec)
         tell_weights(job)
@@ -111,10 +117,10 @@ def predict_together(
 
 
 def _trained_on(
-    run: Path, trusted: Collection[str], metrics: Sequence[str]
+    run: Path, trusted: Collection[str], metrics: Sequence[str], threshold: float | None
 ) -> tuple[Job, Path, VerticalSpec]:
     """Return the job of a finished run, and the shards that it was trained on."""
-    job, environment = read_job_of(run, trusted, metrics), read_environment(run)
+    job, environment = read_job_of(run, trusted, metrics, threshold), read_environment(run)
     model_file(run, job)
     folder, spec = read_shards(job.shards, environment)
     if not isinstance(spec, VerticalSpec) or not same_data(environment.get("data", {}), describe(spec)):

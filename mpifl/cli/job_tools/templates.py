@@ -93,7 +93,7 @@ TEMPLATES: dict[str, Template] = {
         words=("--size", "32x32", "--test", "0.2"),
     ),
     "segmentation": Template(
-        "a folder of images, and one of masks: the class of a pixel",
+        "a folder of images or NIfTI volumes, and one of masks: the class of a pixel",
         "images",
         {
             "model": {"name": "unet", "width": 16, "depth": 3},
@@ -150,6 +150,7 @@ class Answers:
         classes: The rows of each class of a label of categories, in the order of the classes, if known.
         apart: Whether tables code two classes otherwise, so that there are more until these are joined.
         parted: Whether the data has a folder or a file for each silo.
+        masked: Whether the masks were found by the names of files and folders.
         group: What says which images stay together, as the source `images` takes it.
         validated: Whether silos have images enough for a validation split that ends the training.
         drawn: In place of the template's words those that the data needs, if it was looked at.
@@ -167,6 +168,7 @@ class Answers:
     classes: Mapping[str, int] = field(default_factory=dict)
     apart: bool = False
     parted: bool = False
+    masked: bool = False
     group: str = ""
     validated: bool = False
     drawn: tuple[str, ...] | None = None
@@ -245,8 +247,7 @@ class Answers:
             both = zip(("mean", "deviation"), told, strict=True)
             learned = {key: column if len(column) > 1 else column[0] for key, column in both}
             tables["task"] = {**template.job["task"], **learned}
-        if self.is_binary:
-            tables["task"] = {"name": "binary"}
+        tables |= {"task": {"name": "binary"}} if self.is_binary else {}
         if self.validated:
             tables["evaluate"] = {"split": "valid", "patience": 10}
         order = ("model", "task", "algorithm", "split", "local", "evaluate", "checkpoint")
@@ -288,7 +289,7 @@ class Answers:
         cut += ["--group", self.group] if self.group else []
         if self.of_lines and not self.silos.isdecimal():
             return [*cut, "--silo", self.silos]
-        return [*cut, *(["--silo", "parent"] if self.parted and source == "images" else [])]
+        return [*cut, *(["--silo", "parent"] if self.parted and source in ("images", "nifti") else [])]
 
     def _scheme(self, source: str) -> list[str]:
         """Return the words of a partition that say how silos are made, and what is held out."""

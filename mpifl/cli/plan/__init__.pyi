@@ -15,6 +15,10 @@ from .planned_job import (
 from .played_rounds import (
     play as play,
 )
+from .site_of_job import (
+    budgets as budgets,
+    check_site_of as check_site_of,
+)
 from .target_costs import (
     until_target as until_target,
 )

@@ -11,7 +11,7 @@ from mpifl.cli.plan.forecast import checkpoints_of, forecast, told
 from mpifl.cli.plan.played_rounds import MessageClass, Played, play
 from mpifl.cli.plan.profile import read_profile, seen
 from mpifl.cli.plan.target_costs import told_target
-from mpifl.common import InputError
+from mpifl.common import InputError, count_of
 from mpifl.data.shards import AnySpec
 from mpifl.report.observers import print_table
 from mpifl.report.runs import units
@@ -103,7 +103,8 @@ def show_plan(figures: Mapping[str, Any]) -> None:
     rounds = figures["rounds"]
     sure = "at most" if figures["at_most"] else "but for what is not known" if figures["unknown"] else "exact"
     total = {key: sum(one[key] for one in rounds) for key in ("bytes_sent", "bytes_received")}
-    counts = f"{len(rounds)} rounds, {figures['silos']} silos, {figures['parameters']:,} parameters"
+    counts = f"{count_of(len(rounds), 'round')}, {count_of(figures['silos'], 'silo')}"
+    counts += f", {figures['parameters']:,} parameters"
     print(f"{figures['name']}: {counts}; bytes that move, {sure}")
     rows = [[f"{one['work']} {one['part']}", f"{one['bytes']:,}"] for one in figures["messages"]]
     rows += [

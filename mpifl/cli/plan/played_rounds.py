@@ -27,10 +27,13 @@ from mpifl.run.job.tables import POISSON, WITHOUT_LOSSES
 from mpifl.training import BestModel, Selector, build, round_clock
 from mpifl.transforms import common_name, own_name
 from mpifl.wings import wings_of
+from mpifl.wings.site import sealed_size
 from mpifl.wire import Header, Reply, Request
 
 LONGEST = -1.2345678901234567e-300
 """A number with the most digits: files hold numbers as text."""
+DIGESTS = range(1 << 31, 1 << 48)
+"""Whole numbers that no training counts up to: they identify a secret or a ledger, and differ in each run."""
 
 
 class MessageClass(NamedTuple):
@@ -202,22 +205,25 @@ def _rounds_of(built: build.Built, folder: Path) -> Played:
             PlayedRound(sorted(costs.came), costs.bytes_sent, costs.bytes_received, most, costs.classes)
         )
         keeping |= costs.keeping
-    return _kept(played, built, keeping)
+    return _kept(played, built, keeping, sealed=job.secure)
 
 
 def _longest(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state in which each number with a fraction has the most digits that one can have."""
-    return {name: LONGEST if isinstance(one, float) else one for name, one in state.items()}
+    """Return a state in which each number with a fraction, and each digest, has the most digits that one can
+    have."""
+    most = {name: LONGEST if isinstance(one, float) else one for name, one in state.items()}
+    return most | {name: DIGESTS[-1] for name, one in most.items() if isinstance(one, int) and one in DIGESTS}
 
 
-def _kept(played: Played, built: build.Built, keeping: set[int]) -> Played:
-    """Add the bytes of the files of a checkpoint after the last round."""
+def _kept(played: Played, built: build.Built, keeping: set[int], *, sealed: bool) -> Played:
+    """Add the bytes of the files of a checkpoint after the last round, of silos' as their sites seal them."""
     played.server_state = serialization.size_of(_longest(built.server.state))
     architecture = built.exchange.knowledge.algorithm.architecture_of
     lent = next(wing.lent for wing in built.wings if isinstance(wing, Untrained))
     sizes = {
         architecture(k): serialization.size_of(_longest({**one.state, **one.kept})) for k, one in lent.items()
     }
+    sizes = {one: sealed_size(size) for one, size in sizes.items()} if sealed else sizes
     played.silo_states = {silo: sizes[architecture(silo)] for silo in sorted(keeping)}
     return played
 

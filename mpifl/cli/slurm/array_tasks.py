@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpifl.cli.sweep import grid
+from mpifl.cli.sweep import GridRun, grid
 from mpifl.common import InputError
+from mpifl.run.job import Job
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,13 @@ def tasks_left(
         what = "no key has several values; give them, such as --set seed=1,2,3, or leave --sweep out"
         raise InputError(f"--sweep: {what}")
     return left
+
+
+def check_not_done(job: Job, run: Path) -> None:
+    """See that a single run has something left to train, as the runs of a sweep are seen to."""
+    if GridRun(0, run.name, run, (), job).state == "done":
+        more = f"more rounds, such as --set rounds={2 * job.rounds}"
+        raise InputError(f"{run}: is done; look at it by mpifl report {run}, or give {more}")
 
 
 def told_to(tasks: Sequence[ArrayTask], train: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpifl.common import InputError
+from mpifl.common import InputError, count_of
 
 _TIME = re.compile(r"(?:(?P<d>\d+)-(?P<h>\d+)(?::(?P<m>\d+)(?::(?P<s>\d+))?)?|(?P<plain>\d+(?::\d+){0,2}))")
 GPUS = re.compile(r"\bgpu(?::[^:,()]+)?:(\d+)")
@@ -97,11 +97,19 @@ def check_not_queued(script: Path) -> None:
     Raises:
         InputError: one does.
     """
-    for line in ask("squeue", "--me", "-h", "-o", "%F %T %o").splitlines():
-        job, state, command = [*line.split(" ", 2), "", ""][:3]
+    found: dict[str, list[tuple[str, str]]] = {}  # by job: the number of each task, and its state
+    for line in ask("squeue", "--me", "-h", "-r", "-o", "%F %K %T %o").splitlines():
+        job, task, state, command = [*line.split(" ", 3), "", "", ""][:4]
         if command and Path(command).absolute() == script.absolute():
-            to_do = f"let it end, or end it by scancel {job}"
-            raise InputError(f"{script}: job {job} of it is {state}; {to_do}, or name another --out")
+            found.setdefault(job, []).append((task, state))
+    for job, tasks in found.items():
+        states = Counter(state for _, state in tasks)
+        told = f"job {job} of it is {tasks[0][1]}"
+        if tasks[0][0].isdigit():
+            each = " and ".join(f"{count_of(many, 'task')} {state}" for state, many in states.items())
+            told = f"array job {job} of it has {each}"
+        to_do = f"let it end, or end it by scancel {job}"
+        raise InputError(f"{script}: {told}; {to_do}, or name another --out")
 
 
 def is_time(time: str) -> bool:

@@ -44,8 +44,13 @@ def _sbatch(*options: str, script: str, out: Path, path: Path | None = None) -> 
     number = asked.stdout.strip().partition(";")[0]  # "12;cluster" if there are several clusters
     if asked.returncode or not (number or options):
         said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
-        why = "; ".join(said) or f"sbatch says nothing, exit code {asked.returncode}"
-        raise InputError(f"{out}: refused: {why}")
+        why = (
+            "; ".join(dict.fromkeys(one.removeprefix("sbatch: error: ") for one in said))
+            or f"sbatch says nothing, exit code {asked.returncode}"
+        )
+        names = dict.fromkeys(name.rstrip("*") for name in ask("sinfo", "-h", "-o", "%P").split())
+        there = f"; the partitions are {', '.join(names)}" if "partition" in why and names else ""
+        raise InputError(f"{out}: refused: {why}{there}")
     return number
 
 

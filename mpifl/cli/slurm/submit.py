@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mpifl.cli.job_tools import check_whole
-from mpifl.cli.slurm.array_tasks import ArrayTask, tasks_left, told_to
+from mpifl.cli.slurm.array_tasks import ArrayTask, check_not_done, tasks_left, told_to
 from mpifl.cli.slurm.batch_script import (
     FORCE,
     GOING_ON,
@@ -23,9 +23,10 @@ from mpifl.cli.slurm.batch_script import (
     directives,
     marked,
 )
-from mpifl.cli.slurm.cluster import ask, check_room, is_time, partitions, seconds
+from mpifl.cli.slurm.cluster import ask, check_not_queued, check_room, is_time, partitions, seconds
 from mpifl.cli.slurm.giving_scripts import look_through, submit_script
-from mpifl.common import InputError
+from mpifl.common import InputError, count_of
+from mpifl.common.machine import runnable
 from mpifl.run.job import Job
 from mpifl.wire.launching import chosen_launcher
 
@@ -90,11 +91,16 @@ def submit_job(
     """
     check_time(wishes.time)
     check_memory(wishes.sbatch.get("mem"))
+    path = beside(out, ".sbatch")
+    if not dry_run:
+        check_not_queued(path)  # before the run folders, which its tasks hold
     tasks = _tasks(job_file, overrides, out, wishes)
     checked = [check_whole(job_file, t.overrides, t.run, True, force, wishes.elsewhere) for t in tasks]
     for note in dict.fromkeys(note for found in checked for note in found.notes):
         print(note, file=sys.stderr)
     job, spec = checked[0].job, checked[0].spec
+    if not wishes.sweep:
+        check_not_done(job, out)
     _warn_without_gpus({found.job.device for found in checked}, wishes)
     ranks = ranks_for(_threads(job), len(spec.silos) - (spec.layout == "vertical"), wishes)
     if job.tracking.console is True:  # the log is no terminal
@@ -104,11 +110,19 @@ def submit_job(
     if dry_run:
         look_through(script, out)
         return print(script, end="")
-    print(submit_script(path := beside(out, ".sbatch"), script))
-    where = f"{ranks} ranks on {wishes.nodes} node{'s' if wishes.nodes > 1 else ''}"
-    many = f"{len(tasks)} run{'s' * (len(tasks) > 1)} of " if wishes.sweep else ""
+    print(submit_script(path, script))
+    _tell(out, ranks, len(tasks), wishes)
+
+
+def _tell(out: Path, ranks: int, runs: int, wishes: SlurmOptions) -> None:
+    """Say on stderr what was submitted, and of a sweep how its runs are compared."""
+    where = f"{count_of(ranks, 'rank')} on {count_of(wishes.nodes, 'node')}"
+    many = f"{count_of(runs, 'run')} of " if wishes.sweep else ""
     log = beside(out, ".TASK.log" if wishes.sweep else ".log")
-    print(f"submitted: {many}{where}; script {path}, log {log}", file=sys.stderr)
+    print(f"submitted: {many}{where}; script {beside(out, '.sbatch')}, log {log}", file=sys.stderr)
+    if wishes.sweep:
+        compare = shlex.join(["mpifl", "compare", str(out), "--page", str(out / "sweep.html")])
+        print(f"when its runs are done: {runnable(compare)}", file=sys.stderr)
 
 
 def _warn_without_gpus(devices: set[str], wishes: SlurmOptions) -> None:

@@ -88,6 +88,9 @@ def sweep_command(
         lines = [f"{shlex.join(command(task, job, ranks))}  # {task.state}\n" for task in tasks]
         sys.stdout.write("".join(lines))
         return 0
+    if len(tasks) > 1 and any(task.job.privacy is not None for task in tasks):
+        shared = "settings share the ledger of each site, and spend of one budget in the order of their runs"
+        print(f"[privacy] {shared}; a later one may end early", file=sys.stderr, flush=True)
     return run_all(tasks, job, ranks, retry, whole)
 
 

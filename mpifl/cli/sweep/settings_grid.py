@@ -123,17 +123,34 @@ def grid(job: Path, given: Sequence[str], out: Path, settings: Sequence[str] = (
     choices = [together, *choices] if together else choices
     varied = {_key(word) for of in choices if len(of) > 1 for words in of for word in words}
     tasks: list[GridRun] = []
+    refused: list[tuple[tuple[str, ...], InputError]] = []
     for number, chosen in enumerate(itertools.product(*choices)):
         words = tuple(itertools.chain(*chosen))
         name = _name([word for word in words if _key(word) in varied], job.stem)
         try:
             tasks.append(GridRun(number, name, out / name, words, read_job(job, words)))
         except InputError as error:
-            hint = _tables(job, axes) if "has no key" in str(error) else ""
-            raise InputError(f"{error}{hint}") from None
+            refused.append((words, error))
+    if refused:
+        said = str(refused[0][1])
+        hint = _tables(job, axes) if "has no key" in said else ""
+        raise InputError(f"{said}{hint or _would_do(tasks, [words for words, _ in refused])}")
     _check_apart(tasks)
     _check_folders(tasks)
     return tasks
+
+
+def _would_do(tasks: Sequence[GridRun], refused: Sequence[tuple[str, ...]]) -> str:
+    """Say which settings would do, and what the refused ones have in common that these lack; "" where none
+    would."""
+    if not tasks:
+        return ""
+    others = f"{len(tasks)} of {len(tasks) + len(refused)} settings would do"
+    common = [word for word in refused[0] if all(word in words for words in refused)]
+    alone = [word for word in common if not any(word in task.settings for task in tasks)]
+    if alone:
+        return f"; {others}, those without {' '.join(alone)}"
+    return f"; {others}, as {' '.join(tasks[0].settings)}"
 
 
 def check_no_run(out: Path) -> None:

@@ -7,11 +7,13 @@ from .maps import (
     strips as strips,
 )
 from .parts import (
+    MOST_OPEN as MOST_OPEN,
     Block as Block,
     Cell as Cell,
     Figure as Figure,
     Fold as Fold,
     Grid as Grid,
+    HowTo as HowTo,
     Key as Key,
     Mark as Mark,
     Place as Place,
@@ -19,6 +21,8 @@ from .parts import (
     Said as Said,
     Table as Table,
     Terms as Terms,
+    bars as bars,
+    folded as folded,
     there as there,
 )
 from .png import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot, SplitBars
+from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot, SplitBars, bars
 from mpifl.common.pages.tick_names import across, numbered
 
 COLOURS = tuple(f"s{nth}" for nth in range(6))
@@ -162,8 +162,9 @@ def _keys(
     shown: Sequence[Line], band: Band | None, target: float | None, under: Under | None, write: Write
 ) -> list[Key]:
     """Return what each look means, with the last value of a line that continues to its end."""
-    keys = [Key(one.look, one.name, write(_last(one.points)) if one.last is None else one.last)
-            for one in shown if one.name]  # fmt: skip
+    lasts = [next((value for _, value in reversed(one.points) if value is not None), 0.0) for one in shown]
+    keys = [Key(one.look, one.name, write(last) if one.last is None else one.last)
+            for one, last in zip(shown, lasts, strict=True) if one.name]  # fmt: skip
     keys += [Key("band", band.name)] if band and band.points else []
     keys += [Key("target", "target", write(target))] if target is not None else []
     return keys + ([Key("under", under.name)] if under and under.said else [])
@@ -188,21 +189,17 @@ def _finite(points: Points) -> Points:
     return [(x, y if y is not None and math.isfinite(y) else None) for x, y in points if math.isfinite(x)]
 
 
-def _last(points: Points) -> float:
-    return next((value for _, value in reversed(points) if value is not None), 0.0)
-
-
 def beside(y: Scale, levels: Sequence[float], write: Write) -> list[Place]:
     """Return the levels of a drawing where they lie."""
     return [Place(100 - 100 * y(level), write(level)) for level in levels]
 
 
-def below(x: Scale, whole: bool = True) -> list[Place]:
-    """Return the round numbers below a drawing: whole ones of what is counted, as rounds are."""
+def below(x: Scale, whole: bool = True, at: Callable[[float], float] | None = None) -> list[Place]:
+    """Return round numbers below a drawing, placed by `at` if told: whole ones of what is counted."""
     levels = sorted({round(level) if whole else level for level in ticks(x.low, x.high, 6)}, reverse=True)
     named = [(level, f"{level:,.10g}") for level in levels if x.low <= level <= x.high]
     wide = sum(len(text) for _, text in named) > PHONE
-    return [Place(100 * x(of), text, wide and nth % 2 > 0) for nth, (of, text) in enumerate(named)][::-1]
+    return [Place(100 * (at or x)(of), text, wide and n % 2 > 0) for n, (of, text) in enumerate(named)][::-1]
 
 
 def _path(line: Line, x: Scale, y: Scale) -> list[Mark]:
@@ -268,10 +265,7 @@ def columns(
     """
     gap, levels = 0.15 if len(values) <= 150 else 0.0, ticks(0, max(most, 1), 3)
     y = Scale(0, levels[-1])
-    path = "".join(
-        f"M{nth + gap:g} 100V{100 - 100 * y(value):.2f}H{nth + 1 - gap:g}V100Z"
-        for nth, value in enumerate(values)
-    )
+    path = bars([*map(y, values)], 1, 100, gap)
     said = f"{what} of every {unit}, {min(values):,} to {max(values):,}"
     whole = beside(y, [level for level in levels if level == round(level)], "{:,.0f}".format)
     return Plot(said, [Mark("area one", path)], (len(values), 100), levels=whole,

@@ -14,6 +14,8 @@ OUT = (213, 94, 0)
 """The colour of what was left out."""
 MOST_CELLS = 12
 """Columns, or rows, whose cells have room for a text."""
+DARK = 0.85
+"""A shade above which a text is white, on either ground of a page."""
 
 
 def heat(
@@ -39,7 +41,7 @@ def heat(
     """
     rows, columns = shades.shape
     cells = [
-        (100 * (column + 0.5) / columns, 100 * (row + 0.5) / rows, text, bool(shades[row, column] > 0.5))
+        (100 * (column + 0.5) / columns, 100 * (row + 0.5) / rows, text, bool(shades[row, column] > DARK))
         for row, line in enumerate(texts if max(rows, columns) <= MOST_CELLS else ())
         for column, text in enumerate(line)
     ]

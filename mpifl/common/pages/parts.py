@@ -6,10 +6,14 @@ Places are in per cent of a drawing, from its left and from its top.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 Kind = TypeVar("Kind")
+MOST_OPEN, ENDS = 30, 5
+"""Rows of a table of silos that is open, and those at each end of one that is folded."""
+SHORT = 6
+"""Characters beside an image for which there is always room."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,11 @@ class Cell:
 
     Attributes:
         share: How long a bar behind the text is, from 0 to 1.
-        image: The address of a picture in place of the text.
         dots: Places of dots, per cent from the left; the text says which.
         span: The ends of a line behind them.
         zero: Where a line stands for no difference.
         beside: Whether the text stands beside them.
-        path: A small curve in the units of a chart.
+        path: A small curve, or bars where its look is "left", in the units of a chart.
     """
 
     text: str = ""
@@ -47,7 +50,6 @@ class Cell:
     look: str = ""
     link: str = ""
     share: float | None = None
-    image: str = ""
     dots: Sequence[float] = ()
     span: tuple[float, float] | None = None
     zero: float | None = None
@@ -84,6 +86,14 @@ class Fold(Block):
     blocks: Sequence[Block]
     opened: bool = False
     pre: str = ""
+
+
+@dataclass(frozen=True)
+class HowTo(Block):
+    """What to do, one after another: sentences, and the command that does it where there is one."""
+
+    kind = "steps"
+    rows: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -131,7 +141,6 @@ class Plot(Block):
         cells: Texts in it: from the left, from the top, the text, whether it stands on a dark ground.
         told: What the program says at a place: `x` in per cent, `heads`, and `lines` of name, look, texts.
         high: In pixels.
-        named: Whether whole names are beside it.
         scales: From what lies along and what it is to places from 0 to 1, for what is drawn on it later.
     """
 
@@ -147,8 +156,12 @@ class Plot(Block):
     cells: Sequence[tuple[float, float, str, bool]] = ()
     told: Mapping[str, Any] | None = None
     high: int = 190
-    named: bool = False
     scales: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether names are beside it, which need more room than figures."""
+        return bool(self.image) and any(len(level.text) > SHORT for level in self.levels)
 
 
 @dataclass(frozen=True)
@@ -190,6 +203,24 @@ class Figure(Block):
     blocks: Sequence[Block] = ()
     keys: Sequence[Key] = field(default=())
     wide: bool = False
+
+
+def bars(heights: Sequence[float], wide: float, high: float, gap: float = 0.15) -> str:
+    """Return bars side by side as a path, each `wide` with the gap; one of 1 is as `high` as the drawing."""
+    return "".join(
+        f"M{wide * (nth + gap):g} {high}V{high * (1 - part):.2f}H{wide * (nth + 1 - gap):g}V{high}Z"
+        for nth, part in enumerate(heights)
+    )
+
+
+def folded(table: Table) -> list[Block]:
+    """Return a table of silos, the worst first; of a long one its ends, and all rows folded."""
+    if len(table.rows) <= MOST_OPEN:
+        return [table]
+    scored = [row for row in table.rows if row[1].value != ""]
+    ends = replace(table, rows=[*scored[:ENDS], *scored[-ENDS:]], sort=False)
+    said = f"The {ENDS} worst silos, then the {ENDS} best:"
+    return [Said(said), ends, Fold(f"All {len(table.rows):,} silos", [table])]
 
 
 def there(blocks: Iterable[Kind | None]) -> list[Kind]:

@@ -8,17 +8,19 @@ import zlib
 
 import numpy as np
 
-BLUES = ((247, 250, 253), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107))
-DIVERGING = ((178, 58, 32), (239, 168, 130), (248, 248, 248), (130, 178, 217), (22, 84, 148))
-WORST_TO_BEST = ((0, 34, 78), (87, 93, 109), (165, 156, 116), (253, 231, 55))
-"""Told apart by brightness alone."""
-Colours = tuple[tuple[int, int, int], ...]
+RED, BLUE = (200, 80, 50), (33, 113, 181)
+BLUES = ((*BLUE, 0), (*BLUE, 255))
+DIVERGING = ((*RED, 255), (*RED, 128), (116, 96, 116, 0), (*BLUE, 128), (*BLUE, 255))
+"""Nothing is clear, and shows the ground of a page, be it light or dark."""
+WORST_TO_BEST = ((54, 107, 180), (110, 133, 150), (172, 168, 120), (253, 231, 55))
+"""Told apart by brightness alone, and from a light and a dark ground."""
+Colours = tuple[tuple[int, ...], ...]
 
 
 def coloured(values: np.ndarray, colours: Colours) -> np.ndarray:
-    """Return the colours, uint8 [..., 3], of values in [0, 1], between those given at even distances."""
+    """Return the colours, uint8 [..., 3 or 4], of values in [0, 1], between those given at even distances."""
     at = np.linspace(0, 1, len(colours))
-    channels = [np.interp(values, at, [colour[i] for colour in colours]) for i in range(3)]
+    channels = [np.interp(values, at, [colour[i] for colour in colours]) for i in range(len(colours[0]))]
     return np.asarray(np.rint(np.stack(channels, axis=-1)), dtype=np.uint8)
 
 

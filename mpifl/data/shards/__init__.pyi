@@ -9,6 +9,7 @@ from .column_shards import (
     write_vertical as write_vertical,
 )
 from .encodings import (
+    differing_images as differing_images,
     encoding_of as encoding_of,
     record_of as record_of,
     shared_encoding as shared_encoding,
@@ -38,6 +39,7 @@ from .records import (
     by_path as by_path,
     few_arrays as few_arrays,
     held_out as held_out,
+    notes_of as notes_of,
     one_or_named as one_or_named,
     read_parts as read_parts,
 )

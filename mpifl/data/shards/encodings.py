@@ -71,6 +71,27 @@ def shared_encoding(records: Sequence[Mapping[str, Any] | None]) -> dict[str, An
     return first | {"resize": any(one.get("resize") for one in known)}
 
 
+def differing_images(records: Mapping[str, Mapping[str, Any] | None]) -> str:
+    """Say of which sites images or volumes became other numbers than at the first one; "" if all are alike.
+
+    Args:
+        records: The encoding of each site, by the name of its file.
+    """
+    (path, first), *others = records.items()
+    kind = next((one["kind"] for one in records.values() if one is not None), "")
+    if kind not in ("images", "volumes"):
+        return ""
+    if missing := [name for name, one in records.items() if one is None]:
+        return f"{missing[0]}: does not say how its {kind} became numbers, as other sites do"
+    for name, one in others:
+        ours, theirs = _numbers_by(one or {}), _numbers_by(first or {})
+        for key in dict.fromkeys([*theirs, *ours]):
+            if ours.get(key) != theirs.get(key):
+                said = f"{_shown(ours.get(key))}, {path} has {_shown(theirs.get(key))}"
+                return f"{name}: {kind} were read with {key} {said}"
+    return ""
+
+
 def _numbers_by(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of a record decides which numbers an example becomes; where gaps are is not of it, nor are
     the values of masks."""

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
-from mpifl.common import ShardError
+from mpifl.common import ShardError, one_line
 
 MOST_BYTES = 32 << 20
 """The most bytes in a `federation.json`; ten thousand silos with a hundred classes take 15 MiB."""
@@ -140,3 +140,14 @@ def as_record(path: Path, kind: type[Kind], parts: Any) -> Kind:
         raise ShardError(
             f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}; {BY_HAND}"
         ) from None
+
+
+def notes_of(source: Mapping[str, Any], kind: str) -> list[str]:
+    """Return the lines of one kind that `data-prep` noted of shards, for all silos or for each site."""
+    notes = source.get("notes")
+    lines = (
+        [line for of, line in notes.items() if of.partition(" of ")[0] == kind]
+        if isinstance(notes, dict)
+        else []
+    )
+    return [one_line(line) for line in lines if isinstance(line, str)]

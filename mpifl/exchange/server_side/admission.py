@@ -39,6 +39,7 @@ from mpifl.wire import (
 _FIGURES = """
     round time seconds seconds_training seconds_waiting seconds_communication seconds_evaluation
     examples_trained examples_per_second tokens_per_second step_losses
+    learning_rate learning_rate_last
     seconds_checkpoint weights not_chosen parties outside backdoor_success
     bytes_sent bytes_received bytes_of_silo_max wire_sent wire_received rank_seconds server_rss_mb faults
     joules_processors joules_gpus

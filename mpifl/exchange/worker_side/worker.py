@@ -241,7 +241,9 @@ class Worker:
         before = {name: vector._version for name, vector in vectors.items()}
         update = as_update(algorithm.work(request.work)(silo, **message), algorithm, request.work)
         if changed := [name for name, version in before.items() if vectors[name]._version != version]:
-            wrote = f"{request.work} wrote to '{changed[0]}'"
+            code = getattr(type(algorithm), request.work).__code__
+            method = f"{code.co_filename}:{code.co_firstlineno}: {type(algorithm).__name__}.{request.work}"
+            wrote = f"{method} wrote to '{changed[0]}'"
             raise SharedVectorChanged(f"{wrote}, which all silos of the node read; have it write to a clone")
         for transform in reversed(transforms):
             update = transform.update(silo, update, purpose)

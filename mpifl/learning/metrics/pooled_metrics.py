@@ -110,7 +110,7 @@ def answers_told(
     tables = (getattr(one, name, None) for one in metrics for name in ("confusion", "confmat"))
     confusion: Any = next((of for of in tables if isinstance(of, Tensor) and of.dim() == 2), None)
     if confusion is None and len(columns) == 1 and task.choices == 2:
-        confusion = columns[0].confusion()
+        confusion = columns[0].confusion(task.cut_off)
     labels = [int(one.yes.sum()) for one in columns] if task.choices == len(columns) else []
     labels = labels if confusion is None else confusion.sum(1).tolist()
     found: dict[str, Any] = {"intervals": ends} if ends else {}
@@ -124,7 +124,8 @@ def answers_told(
     found |= {"commonest": max(labels) / sum(labels)} if task.choices and sum(labels) else {}
     found |= {"columns": [one.told() for one in columns]} if ranking else {}
     few = confusion is not None and len(confusion) <= MOST_CLASSES
-    return found | ({"confusion": confusion.long().tolist()} if few else {})
+    found |= {"confusion": confusion.long().tolist()} if few else {}
+    return found | ({"threshold": task.cut_off} if few and task.cut_off != 0.5 else {})
 
 
 def _known(value: float) -> float | None:

@@ -129,9 +129,12 @@ class Ranked:
         each = zip(means, sums[1].tolist(), sums[2].tolist(), strict=True)
         return [[float(f"{mean:.4g}"), int(right), int(wrong)] for mean, right, wrong in each]
 
-    def confusion(self) -> Tensor:
-        """Return no and yes by what is answered, where that is yes above 1/2, shape [2, 2]."""
-        high = self.p > 0.5
+    def confusion(self, threshold: float) -> Tensor | None:
+        """Return no and yes by what is answered, yes above a threshold, shape [2, 2]; None where places do
+        not tell it."""
+        if threshold != 0.5 and not self.single:
+            return None
+        high = self.p > threshold
         return torch.stack([torch.stack([of[~high].sum(), of[high].sum()]) for of in (self.no, self.yes)])
 
     def _from_the_top(self) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,7 @@ class Sums(nn.Module):
 
 class CalibrationError(Sums):
     """The expected calibration error (Naeini et al. 2015): the mean distance of confidence and accuracy over
-    bins."""
+    bins; of yes and no that of the probability of yes and the share of yes."""
 
     higher_is_better = False
     examples: Tensor
@@ -137,7 +137,8 @@ class Perplexity(Sums):
 
 
 def calibration_error(form: str, facts: TaskFacts, bins: int) -> Metric:
-    """Return the expected calibration error: the mean distance of confidence and accuracy over bins."""
+    """Return the expected calibration error: the mean distance of confidence and accuracy over bins; of yes
+    and no that of the probability of yes and the share of yes."""
     return CalibrationError(bins)
 
 

@@ -34,6 +34,7 @@ class ToldAnswers(BaseModel):
         areas: The area under the ROC curve of each column; none where classes are told together.
         precisions: The average precision of each column; none where classes are told together.
         confusion: The examples of each class (a row) by the class that was answered.
+        threshold: The probability above which yes was answered.
     """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
@@ -46,6 +47,7 @@ class ToldAnswers(BaseModel):
     areas: list[Share | None] = []
     precisions: list[Share | None] = []
     confusion: list[list[Count]] = []
+    threshold: Share = 0.5
 
 
 def read_answers(told: object) -> dict[str, ToldAnswers]:

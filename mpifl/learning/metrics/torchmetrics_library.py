@@ -7,7 +7,8 @@ A mean over classes covers classes that have examples.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def precision(form: str, facts: TaskFacts) -> Metric:
 
 
 def recall(form: str, facts: TaskFacts) -> Metric:
-    """Return the share of positive targets that are answered as positive."""
+    """Return the share of positive targets that are answered as positive, the sensitivity."""
     return _metric(f"{form}Recall", facts, _of_present)
 
 
@@ -92,6 +93,8 @@ def _metric(name: str, facts: TaskFacts, value: Value, **arguments: Any) -> Metr
     sizes: dict[str, dict[str, Any]] = {"Multiclass": {"num_classes": facts.classes}}
     sizes["Multilabel"] = {"num_labels": facts.columns}
     of = next((size for form, size in sizes.items() if name.startswith(form)), {})
+    if name.startswith("Binary"):
+        arguments["threshold"] = facts.threshold
     if "num_labels" in of:
         arguments["ignore_index"] = facts.ignore
     if of and not name.endswith("ConfusionMatrix"):
@@ -101,10 +104,22 @@ def _metric(name: str, facts: TaskFacts, value: Value, **arguments: Any) -> Metr
         """The metric `kind` as one number, NaN if it is undefined."""
 
         def compute(self) -> Tensor:
-            return value(self, super().compute())
+            with _counts_in_float64(self):
+                return value(self, super().compute())
 
     made: Metric = Defined(**of, **arguments, validate_args=False)
     return made
+
+
+@contextmanager
+def _counts_in_float64(metric: Any) -> Iterator[None]:
+    """Hold right and wrong answers as float64 for a while: torchmetrics divides whole numbers in float32."""
+    counts = {name: getattr(metric, name) for name in ("tp", "fp", "tn", "fn") if hasattr(metric, name)}
+    vars(metric).update({name: count.double() for name, count in counts.items()})
+    try:
+        yield
+    finally:
+        vars(metric).update(counts)
 
 
 def _mean(each: Tensor, defined: Tensor) -> Tensor:

@@ -18,3 +18,6 @@ from .generation import (
 from .pooling_layers import (
     MaxPool2x2 as MaxPool2x2,
 )
+from .pretrained import (
+    write_pretrained as write_pretrained,
+)

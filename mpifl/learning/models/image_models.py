@@ -45,8 +45,13 @@ def unet(shape: Sequence[int], classes: int, width: int = 16, depth: int = 3) ->
         classes: The number of logits of a pixel.
         width: Channels of the first stage, an even number; each further stage has twice as many.
         depth: How often the image is halved.
+
+    Raises:
+        ValueError: the image cannot be halved so often.
     """
-    channels, _, _ = shape
+    channels, height, across = shape
+    if (most := min(height, across).bit_length() - 1) < depth:
+        raise ValueError(f"depth at most {most} for images of {across} x {height}")
     return UNet(channels, classes, [width << stage for stage in range(depth + 1)])
 
 

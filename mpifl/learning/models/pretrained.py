@@ -7,6 +7,7 @@ import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,9 +29,10 @@ class Pretrained(nn.Module):
         model: The library's own model, or peft's around it.
     """
 
-    def __init__(self, model: Any, classes: int) -> None:
+    def __init__(self, model: Any, classes: int, stored: Mapping[str, Any] = MappingProxyType({})) -> None:
         super().__init__()
         self.model = model
+        self._stored = dict(stored)
         self._classes = classes
         self._positions: int = max(getattr(model.config, "max_position_embeddings", None) or 0, 0)
 
@@ -81,7 +83,34 @@ class Pretrained(nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model in the libraries' format; with adapters, write only the adapters."""
-        self.model.save_pretrained(folder)
+        self._write(self.model, folder)
+
+    def save_merged(self, folder: str | Path) -> str:
+        """Write the model with adapters merged into its weights, and in the module itself; return its class.
+
+        Tied weights are written once, unless adapters beside one of them have made them differ.
+        """
+        model = self.model
+        if hasattr(model, "merge_and_unload"):
+            _part_tied(model)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # peft warns of tied weights, which are parted
+                self.model = model = model.merge_and_unload()
+        inside, head = model.get_input_embeddings(), model.get_output_embeddings()
+        if head is not None and head.weight is not inside.weight:
+            model.config.tie_word_embeddings = torch.equal(head.weight, inside.weight)
+        self._write(model, folder)
+        return type(model).__name__
+
+    def _write(self, model: Any, folder: str | Path) -> None:
+        trained = {key: getattr(model.config, key) for key in self._stored}
+        for key, value in self._stored.items():
+            setattr(model.config, key, value)
+        try:
+            model.save_pretrained(folder)
+        finally:
+            for key, value in trained.items():
+                setattr(model.config, key, value)
 
 
 def causal(classes: int, path: str, lora: Mapping[str, Any] | None = None) -> nn.Module:
@@ -97,9 +126,10 @@ def causal(classes: int, path: str, lora: Mapping[str, Any] | None = None) -> nn
         InputError: there is no such folder, the libraries cannot read it, or `lora` has another key.
     """
     model = _read("AutoModelForCausalLM", path, {"dtype": "auto" if lora else "float32"})
+    stored = {key: getattr(model.config, key, None) for key in ("use_cache", "pad_token_id")}
     model.config.use_cache = False  # no later token would use a batch's keys and values
     model.config.pad_token_id = None  # padding is at the end and has no target, so it needs no mask
-    return Pretrained(_adapted(model, lora, "CAUSAL_LM"), classes)
+    return Pretrained(_adapted(model, lora, "CAUSAL_LM"), classes, stored)
 
 
 def classifier(classes: int, path: str, lora: Mapping[str, Any] | None = None) -> nn.Module:
@@ -110,6 +140,32 @@ def classifier(classes: int, path: str, lora: Mapping[str, Any] | None = None) -
     """
     model = _read("AutoModelForSequenceClassification", path, {"dtype": "float32", "num_labels": classes})
     return Pretrained(_adapted(model, lora, "SEQ_CLS"), classes)
+
+
+def write_pretrained(module: nn.Module, folder: Path, *, adapters: bool = False) -> str:
+    """Write a model of transformers to a folder, adapters merged into its weights or alone; return the class
+    that opens it.
+
+    Raises:
+        ValueError: it is no such model, or has no adapters and they are asked for.
+    """
+    if not isinstance(module, Pretrained):
+        raise ValueError("is no model of transformers; model.safetensors in the run folder has its weights")
+    if not adapters:
+        return f"transformers.{module.save_merged(folder)}"
+    if not hasattr(module.model, "merge_and_unload"):
+        raise ValueError("has no adapters; leave --adapters out")
+    module.save_pretrained(folder)
+    return "peft.PeftModel"
+
+
+def _part_tied(model: Any) -> None:
+    """Give each layer with adapters a weight of its own: merged, they would change what is tied to it."""
+    layers = [part.base_layer for part in model.modules() if hasattr(part, "base_layer")]
+    every = [p for _, p in model.named_parameters(remove_duplicate=False)]
+    for layer in layers:
+        if (weight := getattr(layer, "weight", None)) is not None and sum(p is weight for p in every) > 1:
+            layer.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)
 
 
 def _read(kind: str, path: str, options: Mapping[str, Any]) -> Any:

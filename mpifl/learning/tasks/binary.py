@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import NonNegativeFloat
+from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from mpifl.data.shards import AnySpec
@@ -33,6 +33,9 @@ class Binary(OfAnswers):
     gamma: NonNegativeFloat | None = None
     """The exponent of the focal loss: with a larger value, well-learned targets count less. 2 by default."""
 
+    threshold: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The probability above which the answer is yes; 0.5 by default. The loss does not know it."""
+
     def loss(self, outputs: Tensor, y: Tensor) -> Summed:
         """Return the sum of the losses, and its divisor."""
         return super().loss(outputs.reshape(y.shape), y)
@@ -51,6 +54,19 @@ class Binary(OfAnswers):
     def choices(self) -> int:
         """2 (no and yes) if an example has one target, else 0."""
         return 2 if self.single else 0
+
+    @property
+    def cut_off(self) -> float:
+        """The probability above which the answer is yes."""
+        return 0.5 if self.threshold is None else self.threshold
+
+    @property
+    def of_answers(self) -> list[str]:
+        """The metrics of answers of yes and no; the others are of probabilities."""
+        made = ("accuracy:", "torchmetrics_library:")
+        return [
+            name for name, one in self.chosen.items() if str(getattr(one.kind, "maker", "")).startswith(made)
+        ]
 
     def weighed(self, facts: TaskFacts) -> int:
         """Return 2: no and yes."""

@@ -20,6 +20,7 @@ class TaskFacts:
         counts: The number of training examples of each class, over all silos.
         names: The names of the arrays, if targets are several arrays.
         ragged: Whether examples have unequal numbers of targets; then `shape` is that of the longest.
+        threshold: The probability above which the answer is yes.
     """
 
     classes: int | None = None
@@ -29,6 +30,7 @@ class TaskFacts:
     counts: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
     ragged: bool = False
+    threshold: float = 0.5
 
     @classmethod
     def of(cls, spec: AnySpec) -> TaskFacts:

@@ -142,12 +142,12 @@ class PackageTask(Task):
 
     def metrics(self) -> dict[str, Metric]:
         """Return the metrics that the job names, or the usual ones; last the counts of answers, if asked."""
-        facts = replace(self._facts, ignore=self.ignored)
+        facts = replace(self._facts, ignore=self.ignored, threshold=self.cut_off)
         found = {name: one.make(self.form, facts) for name, one in self.chosen.items()}
         if self._counts_answers:
             from mpifl.learning.metrics import AnswerCounts  # torchmetrics takes seconds
 
-            found[COUNTED] = AnswerCounts(self.choices)
+            found[COUNTED] = AnswerCounts(self.choices, self.cut_off)
         return found
 
     def counting_answers(self) -> Task:
@@ -240,7 +240,7 @@ class PackageTask(Task):
     @model_validator(mode="after")
     def _loss_takes_its_keys(self) -> PackageTask:
         own = self.criterion in self.losses.values()
-        takes = {"ignore", *(_keys(self.criterion) if own else ())}
+        takes = {"ignore", "threshold", *(_keys(self.criterion) if own else ())}
         for key in self.given.keys() - takes:
             others = [f"'{name}'" for name, loss in self.losses.items() if key in _keys(loss)]
             name = self.chosen_loss or next(iter(self.losses))

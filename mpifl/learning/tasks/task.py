@@ -161,6 +161,16 @@ class Task(BaseModel, ABC):
         return False
 
     @property
+    def cut_off(self) -> float:
+        """The probability above which the answer is yes, where it is yes or no."""
+        return 0.5
+
+    @property
+    def of_answers(self) -> list[str]:
+        """The metrics of answers of yes and no, above and below that; the others are of probabilities."""
+        return []
+
+    @property
     def choices(self) -> int:
         """The number of classes if an example has one label, else 0."""
         return 0

@@ -11,12 +11,14 @@ from .evaluate import (
     evaluate_shards as evaluate_shards,
     evaluate_silos as evaluate_silos,
     tell_score as tell_score,
+    tell_threshold as tell_threshold,
     write_figures as write_figures,
 )
 from .given_shards import (
     check_classes as check_classes,
     check_fit as check_fit,
     check_names as check_names,
+    columns_seen as columns_seen,
     learned_from as learned_from,
     shards_at as shards_at,
 )
@@ -25,10 +27,13 @@ from .mask_files import (
 )
 from .paired import (
     FEW as FEW,
+    Exchanged as Exchanged,
     by_draws as by_draws,
-    by_exchanges as by_exchanges,
-    can_tell as can_tell,
     drawn as drawn,
+    exchanged as exchanged,
+    exchanged_in_mean as exchanged_in_mean,
+    fewest as fewest,
+    spread as spread,
 )
 from .predict import (
     check_asked as check_asked,
@@ -44,14 +49,17 @@ from .rule_weights import (
     WHY_FAR as WHY_FAR,
     WHY_LITTLE as WHY_LITTLE,
     edges_of_silos as edges_of_silos,
+    suspects as suspects,
     weights_of_silos as weights_of_silos,
 )
 from .silo_scores import (
     NAMES as NAMES,
     NONE_HELD_OUT as NONE_HELD_OUT,
+    counts_in as counts_in,
     evaluates as evaluates,
     ranked as ranked,
     scores as scores,
+    unscored as unscored,
     weights_told as weights_told,
     why_none as why_none,
 )

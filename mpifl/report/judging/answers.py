@@ -31,7 +31,10 @@ def answered(found: Tensor, y: Any, task: Task, spec: AnySpec) -> dict[str, np.n
     targets = _columns(y.flatten(1), "y", names) if single else _named(y)
     classes = list(spec.class_names or map(str, range(spec.classes or 0)))
     yes = spec.classes == 2 and columns.shape[1] == 1 and task.answers == "p"
-    return targets | _columns(columns, task.answers, classes[1:] if yes else names or classes)
+    told = targets | _columns(columns, task.answers, classes[1:] if yes else names or classes)
+    if getattr(task, "threshold", None) is None:
+        return told
+    return told | _columns((columns > task.cut_off).to(torch.int8), "answer", classes[1:] if yes else names)
 
 
 def scored(columns: Columns, task: Task) -> Columns:

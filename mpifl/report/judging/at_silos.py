@@ -12,15 +12,7 @@ from rich.table import Table
 
 from mpifl.common import InputError, Names, ShardError, suggested
 from mpifl.data.shards import ShardEntry, open_shard
-from mpifl.learning.metrics import (
-    MetricInfo,
-    ToldAnswers,
-    answers_told,
-    certainty,
-    counted,
-    joined,
-    pooled,
-)
+from mpifl.learning.metrics import MetricInfo, ToldAnswers, answers_told, certainty, counted, joined, pooled
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.trained import Trained
 from mpifl.report.runs import of_groups
@@ -89,8 +81,12 @@ class SilosScored:
 
     @property
     def pooled(self) -> dict[str, float]:
-        """The metrics of all examples together, as far as their states add up over silos."""
-        return pooled(self.task, self.sums, self.single)
+        """The loss and the metrics of all examples together, as far as they add up over silos."""
+        scores = [score for _, score in self.silos.values() if not math.isnan(score.loss)]
+        known = scores and all(score.weight for score in scores)
+        weight = sum(score.weight for score in scores)
+        loss = {"loss": sum(score.loss * score.weight for score in scores) / weight} if known else {}
+        return {**loss, **pooled(self.task, self.sums, self.single)}
 
     @property
     def certainty(self) -> dict[str, dict[str, float]]:
@@ -124,10 +120,10 @@ class SilosScored:
             few = [(name, of[metric]) for name, of in each.items() if metric in of]
             told = [f"{name}: {of:,} of {self.silos[name][1].examples:,}" for name, of in few[:MOST_NAMED]]
             told += [f"{len(few) - MOST_NAMED:,} more"] if len(few) > MOST_NAMED else []
-            yield tell_counted(metric, count, total) + f" ({', '.join(told)})"
+            yield tell_counted(metric, count, total) + f" ({', '.join(told)})" * (len(each) > 1)
 
     def table(self) -> Table:
-        """Return a table with a row for each silo, and below them their means, the worst, all examples."""
+        """Return a table with a row for each silo, and below several their means, the worst, all examples."""
         splits = {split for split, _ in self.silos.values()}
         several, infos = len(splits) > 1, self.task.infos
         found = Table(caption=self._caption(splits), caption_justify="left")
@@ -139,6 +135,8 @@ class SilosScored:
             about = [*([split] if several else []), f"{score.examples:,}"]
             more = (cells.get(name, "-") for cells in extra.values())
             found.add_row(name, *about, *_cells(self.figures[name], infos), *more)
+        if len(self.silos) == 1:  # whose figures those of all are
+            return found
         found.add_section()
         examples = f"{sum(score.examples for _, score in self.silos.values()):,}"
         for name, count, figures in self._below(examples):
@@ -161,9 +159,10 @@ class SilosScored:
     def _caption(self, splits: set[str]) -> str:
         main, worst = self.task.main_metric.name, self.worst_silo
         said = [f"split {next(iter(splits))}"] if len(splits) == 1 else []
-        said += [f"worst {main}: silo {worst}"] if worst else []
+        said += [f"worst {main}: silo {worst}"] if worst and len(self.silos) > 1 else []
         known = self.certainty.items()
-        sure = [f"all examples: {tell_certainty(*one)}" for one in known]
+        all_of = "all examples: " * (len(self.silos) > 1)
+        sure = [f"{all_of}{tell_certainty(*one)}" for one in known]
         sure += [self.doubt] if self.doubt and any("low" in one for _, one in known) else []
         return "\n".join(["; ".join(said), *self._left(), *sure]).strip()
 

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpifl.common import InputError, one_line, write_named
-from mpifl.data.shards import FederationSpec, open_shard
+from mpifl.common import write_named
+from mpifl.data.shards import FederationSpec, notes_of, open_shard
 from mpifl.learning.metrics import MetricInfo, answers_told, certainty, counted
 from mpifl.learning.tasks import Task
 from mpifl.report.judging.at_silos import SPLITS, SilosScored, score_silos, tell_certainty, tell_counted
@@ -27,24 +27,28 @@ def evaluate_run(
     last: Which = False,
     file: Path | None = None,
     metrics: Sequence[str] = (),
+    threshold: float | None = None,
 ) -> None:
-    """Score the model of a run on its shard folder's test set and print the figures.
+    """Score the model of a run on its shard folder's test set and print the figures. Where there is no test
+    set, score it at each silo, as `evaluate_silos` does.
 
     Args:
         trusted: The plug-ins that its job may import.
         last: Score the model of the last round, or of the beginning.
         file: A JSON file to write.
         metrics: Further metrics by which it is judged.
+        threshold: The probability above which it answers yes; by default that of its job.
 
     Raises:
-        InputError: the run has no model yet, no test set, the shards are others, or it needs code
+        InputError: the run has no model yet, no rows are held out, the shards are others, or it needs code
             that is not trusted.
     """
-    trained = read_trained(run, trusted, file is not None, metrics)
+    trained = read_trained(run, trusted, file is not None, metrics, threshold)
     folder, spec = trained.folder, trained.spec
     if spec.test is None:
-        what = f"{folder}/federation.json: has no test set"
-        raise InputError(f"{what}; score the silos by --silos, or partition with a source that has one")
+        print(f"note: {folder} has no test set; each silo is scored, as by --silos")
+        _score_silos(trained, last, file)
+        return
     model, about = trained.model(last), told_model(run, trained.job, last)
     score = trained.evaluate(model, open_shard(folder, spec.test, spec)["test"])
     task = trained.task
@@ -56,6 +60,7 @@ def evaluate_run(
         print(f"test {tell_certainty(name, known)}")
         if "low" in known and (doubt := of_groups([spec.test])):
             print(f"test {name}: {doubt}")
+    tell_threshold(task)
     write_figures(file, {"run": str(run), **about, "test": as_record(score, task)})
 
 
@@ -65,6 +70,12 @@ def tell_score(score: Score, split: str, infos: Mapping[str, MetricInfo]) -> Non
     print(", ".join([f"{split} loss {score.loss:.4f}", *found, f"{score.examples} examples"]))
 
 
+def tell_threshold(task: Task) -> None:
+    """Print above which probability a task answers yes, where it counts such answers."""
+    if of := task.of_answers:
+        print(f"note: {', '.join(of)}: yes is answered above a probability of {task.cut_off:g} (--threshold)")
+
+
 def evaluate_silos(
     run: Path,
     trusted: Collection[str] = (),
@@ -72,6 +83,7 @@ def evaluate_silos(
     file: Path | None = None,
     split: str | None = None,
     metrics: Sequence[str] = (),
+    threshold: float | None = None,
 ) -> None:
     """Score the model of a run on a split of each silo and print the figures of each and of all.
 
@@ -80,11 +92,20 @@ def evaluate_silos(
     Raises:
         InputError: as of `evaluate_run`, or no silo has such a split that can be read here.
     """
-    trained = read_trained(run, trusted, file is not None, metrics)
+    _score_silos(read_trained(run, trusted, file is not None, metrics, threshold), last, file, split)
+
+
+def _score_silos(trained: Trained, last: Which, file: Path | None, split: str | None = None) -> None:
+    """Score the model of a run at each silo; see `evaluate_silos`."""
+    run = trained.run
     model, about = trained.model(last), told_model(run, trained.job, last)
     found = score_silos(trained, model, split)
     _tell_sizes(trained.spec)
     _tell(found)
+    tell_threshold(found.task)
+    if trained.job.privacy is not None:
+        told = "the epsilon of the run covers its training, and not the figures of each silo above"
+        print(f"note: {told}; they tell of the silo's rows")
     write_figures(file, {"run": str(run), **about, **in_full(found)})
 
 
@@ -97,6 +118,7 @@ def evaluate_shards(
     split: str | None = None,
     force: bool = False,
     metrics: Sequence[str] = (),
+    threshold: float | None = None,
 ) -> None:
     """Score the model of a run on shards that need not be the run's own, such as a later site's, and print
     the figures of each and of all.
@@ -112,7 +134,7 @@ def evaluate_shards(
         InputError: the run has no model yet, the examples are not such as it has learned from, or
             no shard has such a split that can be read here.
     """
-    job, shards = read_job_of(run, trusted, metrics), shards_at(data)
+    job, shards = read_job_of(run, trusted, metrics, threshold), shards_at(data)
     taken = spec_of(run, job) or shards.spec
     check_fit(run, data, shards.spec, taken, force)
     check_classes(run, data, shards.spec, taken)
@@ -123,15 +145,14 @@ def evaluate_shards(
     found = score_silos(trained, model, split, SPLITS)
     _tell_sizes(spec)
     _tell(found)
+    tell_threshold(found.task)
     write_figures(file, {"run": str(run), **about, "data": str(data), **in_full(found)})
 
 
 def _tell_sizes(spec: FederationSpec) -> None:
     """Say which masks `data-prep` has resized, by what it noted for all silos or for each site."""
-    notes = spec.source.get("notes")
-    for kind, line in notes.items() if isinstance(notes, dict) else ():
-        if kind.partition(" of ")[0] == "sizes":
-            print(f"note: {one_line(line)}")
+    for line in notes_of(spec.source, "sizes"):
+        print(f"note: {line}")
 
 
 def _tell(found: SilosScored) -> None:

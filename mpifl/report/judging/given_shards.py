@@ -24,8 +24,9 @@ from mpifl.data.shards import (
     unlike,
 )
 from mpifl.report.judging.trained import read_job_of
+from mpifl.report.pictures import fit_of
 from mpifl.report.runs import read_shards
-from mpifl.run.folder import describe, read_environment, same_data
+from mpifl.run.folder import describe, read_environment, read_metrics, same_data
 from mpifl.run.job import Job
 
 FITTED = "cut the table by the spec of the training as `data-prep fit` states it"
@@ -64,14 +65,21 @@ def check_fit(
     found, wanted = (each(lambda one: list(one.shape), one.features) for one in (given, taken))
     if not _fit(given, taken):
         images = isinstance(taken.features, Features) and len(taken.features.shape) == 3
-        resized = "; cut images to its size by --option size=WIDTHxHEIGHT" if images else ""
+        resized = "; cut images to its size by --size WIDTHxHEIGHT" if images else ""
         cut = resized if taken.feature_names is None else f"; {FITTED}"
         raise InputError(f"{data}: features of shape {found}, the model of {run} takes {wanted}{cut}")
     check_names(data, given.feature_names, taken.feature_names)
     if why := unlike(encoding_of(given.source), encoding_of(taken.source)):
-        what = f"{data}: was cut by another spec than the training: {why}"
+        table = (encoding_of(taken.source) or {})["kind"] == "table"
+        other = (
+            "was cut by another spec than the training" if table else "was read otherwise than in training"
+        )
+        what, to_do = (
+            f"{data}: {other}: {why}",
+            FITTED if table else "partition it with the training's options",
+        )
         if not force:
-            raise InputError(f"{what}; {FITTED}, or add --force")
+            raise InputError(f"{what}; {to_do}, or add --force")
         print(f"warning: {what}", file=sys.stderr)
 
 
@@ -163,14 +171,23 @@ def spec_of(run: Path, job: Job) -> FederationSpec | None:
     return None
 
 
-def learned_from(run: Path, trusted: Collection[str] = ()) -> tuple[Job, FederationSpec]:
-    """Return a run's job, and what is known of the shards that it was trained on.
+def learned_from(
+    run: Path, trusted: Collection[str] = (), threshold: float | None = None
+) -> tuple[Job, FederationSpec]:
+    """Return a run's job, perhaps with another threshold, and what is known of the training's shards.
 
     Raises:
         InputError: there is no run, or nothing is known of them here.
     """
-    job = read_job_of(run, trusted)
+    job = read_job_of(run, trusted, threshold=threshold)
     if (spec := spec_of(run, job)) is None:
         what = "its shards cannot be read here, and it keeps no description of them"
         raise InputError(f"{run}: {what}; predict where they lie, or name shards by --data")
     return job, spec
+
+
+def columns_seen(run: Path) -> dict[str, tuple[float, float]]:
+    """Return mean and deviation of each column of the training that its own sums told, as those of a
+    regression do; {} where they tell none."""
+    told = fit_of(read_metrics(run)).get("columns", {})
+    return {name: (float(mean), float(by)) for name, (mean, by) in told.items()}

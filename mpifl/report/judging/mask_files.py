@@ -19,6 +19,8 @@ from mpifl.report.judging.prediction_tables import Columns
 
 OVER = 0.45
 """The weight of a class's colour over the image."""
+MOST_VALUES = 8
+"""Pixel values that a line names."""
 
 
 def palette() -> np.ndarray:
@@ -66,7 +68,7 @@ class MaskFiles:
         self._image: Any = Image
         self._folder, self._over, self._named, self.count = folder, over, Counter[str](), 0
         self._colours, self._expected = palette(), Counter[str]()
-        self.values = np.arange(256, dtype=np.uint8)
+        self._classes, self.values = 0, np.arange(256, dtype=np.uint8)
         self.originals: Callable[[int], np.ndarray] | None = None
 
     def expect(self, about: Columns) -> None:
@@ -87,6 +89,20 @@ class MaskFiles:
             rest = [number for number in range(256) if number not in values]
             self.values = np.array([*values, *rest], np.uint8)
 
+    def told(self) -> str:
+        """Say what was written: how many files, and which pixel values stand for the classes."""
+        values = self.values[: self._classes].tolist()
+        said = f"{self.count:,} files"
+        if not values:
+            return said
+        if len(values) > MOST_VALUES and values == list(range(len(values))):
+            return f"{said}; pixels are class numbers, 0 to {values[-1]}"
+        first, *known = [
+            f"of {value} {{}}class {number}" for number, value in enumerate(values[:MOST_VALUES])
+        ]
+        each = ", ".join([first.format("are "), *(one.format("") for one in known)])
+        return f"{said}; pixels {each}{' and so on' * (len(values) > MOST_VALUES)}"
+
     def write(
         self, about: Columns, p: np.ndarray, x: Tensor | dict[str, Tensor], y: np.ndarray | None = None
     ) -> None:
@@ -106,7 +122,7 @@ class MaskFiles:
             raise InputError(f"--masks {self._folder}: {what}; leave it out")
         if p.shape[1] > 256:
             raise InputError(f"--masks {self._folder}: {p.shape[1]} classes, a PNG has 256; leave it out")
-        masks, images = p.argmax(1).astype(np.uint8), x.float().cpu().numpy()
+        masks, images, self._classes = p.argmax(1).astype(np.uint8), x.float().cpu().numpy(), p.shape[1]
         try:
             truths = [None] * len(masks) if y is None else y
             for texts, mask, image, truth in zip(_rows(about), masks, images, truths, strict=True):

@@ -1,15 +1,16 @@
 """Two models on the same rows: how far apart they are, and what of that chance makes of the rows.
 
 Of answers that are right or wrong the test is McNemar's, exact (`chance.by_right_answers`). Of any other
-metric it is a bootstrap over the rows, which both models share; p of few rows is of the exact test of
-exchanges.
+metric it is a bootstrap over the rows, which both models share; p of few rows is of the test of exchanges.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,11 +21,13 @@ from mpifl.report.runs import Difference, chance
 
 DRAWS = 2000
 """Draws of a bootstrap."""
-FEW = 20
-"""Rows below which p is of exchanges: there percentiles of a bootstrap are a tenth too narrow and more, as
-1.96 sqrt((n - 1) / n) is against Student's t, and p has no floor."""
+FEW = 50
+"""Rows, or groups of rows, below which p is of exchanges: there a bootstrap refuses too often, as 1.96 is
+less than the quantile of Student's t."""
 EXCHANGES = 5000
 """The most exchanges: up to 12 rows, all of them."""
+SAME = 1e-9
+"""Differences that are relatively so near are one difference."""
 LEAST = 0.5
 """The share of draws in which both models must have a figure."""
 
@@ -67,46 +70,80 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def by_exchanges(
-    silos: Sequence[Sequence[RowFigures]],
-    weights: Sequence[float],
-    stream: np.random.Generator,
-    units: Sequence[np.ndarray],
-) -> float:
-    """Return the two-sided p of the exact test of pairs (Fisher 1935), for any metric.
+class Exchanged(NamedTuple):
+    """The differences of two models with exchanged answers, float64 [ways]; whether these are all ways."""
 
-    If the models are alike, their answers to a row may be exchanged, or to all rows of a group. p is by all
-    exchanges, 2 to the power of the rows or groups, or by `EXCHANGES` at random.
+    differences: np.ndarray
+    every: bool
+
+    def p(self, by: float) -> float:
+        """Return the two-sided p of a difference. With each way goes its opposite, so both tails are alike.
+        Of ways at random the one that was seen is one more (Phipson & Smyth 2010)."""
+        beyond = int((~(np.abs(self.differences) < abs(by) * (1 - SAME) - SAME**2)).sum())
+        ways, own = len(self.differences), 0 if self.every else 1
+        return (beyond + own) / (ways + own)
+
+
+def exchanged(
+    one: RowFigures, other: RowFigures, units: np.ndarray, stream: np.random.Generator
+) -> Exchanged:
+    """Exchange the answers of two models, for the test of pairs (Fisher 1935) of any metric.
+
+    If the models are alike, their answers to a row may be exchanged, or to all rows of a group. There are 2
+    to the power of the rows or groups ways; of more than `EXCHANGES` these are drawn. Where a figure is by
+    ranks alone, ranks are exchanged (Bandos, Rockette & Gur 2005): scores of two models have no common scale.
 
     Args:
-        silos: The figures of two models on the rows of each silo.
-        weights: What each silo counts in the mean of differences.
-        stream: What exchanges are drawn from where there are more.
-        units: By silo, the number from 0 of each row's group, or of the row; it is exchanged whole, [rows].
+        one: What the first model says of some rows.
+        other: What the second says of them.
+        units: The number from 0 of each row's group, or of the row; it is exchanged whole, [rows].
+        stream: What ways are drawn from.
     """
-    from scipy import stats  # a second, which only few rows need
-
-    ends = np.cumsum([int(of.max()) + 1 for of in units])
-
-    def difference(first: np.ndarray, _: np.ndarray) -> float:
-        each = []
-        for (one, other, *_rest), own, of in zip(silos, np.split(first > 0, ends[:-1]), units, strict=True):
-            rows = own[of]
-            each.append(one.exchanged(other, rows).value() - other.exchanged(one, rows).value())
-        return float(np.average(each, weights=weights))
-
-    models = (np.zeros(ends[-1]), np.ones(ends[-1]))
+    many = int(units.max()) + 1
+    if every := 2**many <= EXCHANGES:
+        ways = np.array(list(itertools.product((False, True), repeat=many)))
+    else:
+        ways = stream.random((EXCHANGES, many)) < 0.5
+    one, other = one.by_ranks, other.by_ranks
     with _one_thread():
-        found = stats.permutation_test(
-            models, difference, permutation_type="samples", n_resamples=EXCHANGES, random_state=stream
-        )
-    return float(found.pvalue)
+        each = [
+            one.exchanged(other, rows).value() - other.exchanged(one, rows).value() for rows in ways[:, units]
+        ]
+    return Exchanged(np.array(each), every)
 
 
-def can_tell(rows: int, tests: int) -> bool:
-    """Tell whether a difference could be seen in so many rows at all: the least p of pairs is 2 / 2^rows, and
-    Holm multiplies it by the number of tests."""
-    return tests * 2.0 ** (1 - rows) <= chance.LEVEL
+def exchanged_in_mean(
+    silos: Sequence[Exchanged], weights: Sequence[float], stream: np.random.Generator
+) -> Exchanged:
+    """Return the weighted mean of the differences of silos, whose exchanges do not depend on each other.
+
+    Args:
+        silos: The exchanges of each silo.
+        weights: What each counts.
+        stream: What ways of silos with few are drawn from, where there are more than `EXCHANGES` together.
+    """
+    every = all(one.every for one in silos)
+    every = every and math.prod(len(one.differences) for one in silos) <= EXCHANGES
+    shares, total = np.asarray(weights) / sum(weights), np.zeros(1 if every else EXCHANGES)
+    for share, one in zip(shares, silos, strict=True):
+        if every:
+            total = np.add.outer(total, share * one.differences).ravel()
+        else:
+            drawn = stream.choice(one.differences, EXCHANGES) if one.every else one.differences
+            total = total + share * drawn
+    return Exchanged(total, every)
+
+
+def fewest(tests: int) -> int:
+    """Return how many rows it takes to see a difference at all: the least p of n pairs is 2 / 2^n, and Holm
+    multiplies it by the number of tests."""
+    return math.ceil(1 + math.log2(tests / chance.LEVEL))
+
+
+def spread(by: float, differences: np.ndarray, units: int) -> np.ndarray:
+    """Return the differences of draws from a difference, spread as draws of n - 1 are: n rows that are drawn
+    from n rows spread by (n - 1) / n less in square than other rows would (Rao & Wu 1988)."""
+    return by + (differences - by) * math.sqrt(units / max(units - 1, 1))
 
 
 def by_draws(by: float, differences: np.ndarray, exact: float | None = None) -> Difference | None:
@@ -115,7 +152,8 @@ def by_draws(by: float, differences: np.ndarray, exact: float | None = None) -> 
     Args:
         by: The difference on the rows as they are.
         differences: That of each draw, [DRAWS].
-        exact: The p of an exact test, if there is one.
+        exact: The p of exchanges, if there is one. It counts where it is more than that of the draws, so that
+            no interval holds 0 where a difference is seen.
 
     Returns:
         None where fewer than half of the draws have one.
@@ -124,7 +162,9 @@ def by_draws(by: float, differences: np.ndarray, exact: float | None = None) -> 
     if not math.isfinite(by) or len(known) < LEAST * len(differences):
         return None
     beyond = min(int((known <= 0).sum()), int((known >= 0).sum()))
-    p = min(1.0, 2 * (1 + beyond) / (1 + len(known))) if exact is None else exact
+    p = min(1.0, 2 * (1 + beyond) / (1 + len(known)))
+    if exact is not None:  # which has no floor, as draws have
+        p = max(exact, p) if beyond else exact
 
     def ends(level: float) -> tuple[float, float]:
         low, high = np.quantile(known, (level / 2, 1 - level / 2))

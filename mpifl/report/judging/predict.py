@@ -20,6 +20,7 @@ from mpifl.data.shards import (
     ShardEntry,
     Split,
     by_path,
+    encoding_of,
     open_shard,
     provenance_of,
     texts_of,
@@ -46,6 +47,7 @@ def predict_run(
     split: str | None = None,
     force: bool = False,
     masks: MaskFiles | None = None,
+    threshold: float | None = None,
 ) -> None:
     """Write a table with a row for each example of some shards: what the model of a run says of it.
 
@@ -57,13 +59,14 @@ def predict_run(
         split: Predict this split alone; by default all of them.
         force: Take shards that another spec has cut.
         masks: Takes the predicted masks of images.
+        threshold: The probability above which it answers yes; by default that of its job.
 
     Raises:
         InputError: there is no such model, the examples have another shape than it takes or were cut by
             another spec, a shard cannot be read, or the file not written.
     """
     check_asked(out, split)
-    job, shards = read_job_of(run, trusted), shards_at(data)
+    job, shards = read_job_of(run, trusted, threshold=threshold), shards_at(data)
     spec = spec_of(run, job) or shards.spec
     check_fit(run, data, shards.spec, spec, force)
     task = job.build_algorithm().for_federation(spec).task
@@ -73,13 +76,21 @@ def predict_run(
     if masks is not None:
         masks.expect(rows_of.about(np.arange(len(rows_of.order))))
         masks.take_values(spec.source)
+        _tell_sizes(shards.spec)
     with table_of(out, data, split) as append, in_order(rows_of, out, append) as take:
         for columns, x in _predicted(model, task, shards, split, job.evaluate.batch_size):
             take(as_table(out, columns, task))
             if masks is not None:
-                about = rows_of.about(np.arange(begun, begun := begun + rows(x)))
-                true = columns.get("y")
+                about, true = rows_of.about(np.arange(begun, begun := begun + rows(x))), columns.get("y")
                 masks.write(about, _answers(columns, task), x, true if isinstance(true, np.ndarray) else None)
+
+
+def _tell_sizes(spec: FederationSpec) -> None:
+    """Say that images were resized for their shards, which do not know in which sizes they were given."""
+    match encoding_of(spec.source):
+        case {"kind": "images", "resize": True, "size": [int(height), int(width)]}:
+            to_do = "--images FOLDER in place of --data writes each in the size of its image"
+            print(f"note: masks of shards have the size of the training, {width}x{height}; {to_do}")
 
 
 @contextlib.contextmanager
@@ -175,7 +186,7 @@ def _check_shape(run: Path, data: Path, x: Array, spec: FederationSpec) -> None:
         found, wanted = list(by_path("x", x)[path].shape[1:]), list(one.shape)
         if not one.ragged and found != wanted:
             what = f"features of shape {found}, the model of {run} takes {wanted}"
-            raise InputError(f"{data}: {what}; bring them to that")
+            raise InputError(f"{data}: {what}; convert them to that shape")
 
 
 def _answers(columns: Columns, task: Task) -> np.ndarray:

@@ -48,6 +48,9 @@ class RowFigures:
         Args:
             counts: How often each row counts, int64 [rows]; by default once.
         """
+        codes = self._codes
+        if codes is not None and self._keeps(codes if counts is None else codes.repeat_interleave(counts, 0)):
+            return computed(self._kept)
         metric = self._empty_metric()
         if self.states is not None:
             weights = torch.ones(self.rows) if counts is None else counts
@@ -69,12 +72,52 @@ class RowFigures:
 
         found = replace(self, states=of(self.states, other.states), outputs=of(self.outputs, other.outputs))
         found.__dict__.update(_kept=self._kept, _nothing=self._nothing)  # a metric takes longer to make
+        found.__dict__["_codes"] = of(self._codes, other._codes)
         return found
+
+    @cached_property
+    def by_ranks(self) -> RowFigures:
+        """These figures by the ranks of outputs, where ranks have the same metric; else themselves."""
+        if self.outputs is None or self.outputs.dim() > 2 or not self.outputs.is_floating_point():
+            return self
+        flat = self.outputs.double().reshape(self.rows, -1)
+        flat = flat if flat.shape[1] == 1 else flat.log_softmax(1)
+        place = torch.stack([torch.unique(one, return_inverse=True)[1] for one in flat.T], 1)
+        ranks = (place / (place.max() + 1) - 0.5).to(self.outputs.dtype).reshape(self.outputs.shape)
+        found = replace(self, outputs=ranks)
+        return found if found.value() == self.value() else self
+
+    def only(self, rows: np.ndarray) -> RowFigures:
+        """Return these figures of some rows, bool [rows]."""
+        at = torch.from_numpy(rows)
+        return replace(
+            self,
+            rows=int(at.sum()),
+            states=None if self.states is None else self.states[at],
+            outputs=None if self.outputs is None else self.outputs[at],
+            y=None if self.y is None else self.y[at],
+        )
 
     @cached_property
     def _kept(self) -> Metric:
         """A metric that is made once: some take longer to make than to compute."""
         return _metric(self.task)
+
+    @cached_property
+    def _codes(self) -> Tensor | None:
+        """What an area under a curve needs of each row, [rows, ...], so that no draw counts rows anew; None
+        for other metrics."""
+        if self.outputs is None or self.y is None:
+            return None
+        update_metrics([metric := self._empty_metric()], self.task, self.outputs, self.y)
+        codes = torch.cat(found) if (found := getattr(metric, "single", None)) else None
+        return codes if codes is not None and len(codes) == self.rows else None
+
+    def _keeps(self, codes: Tensor) -> bool:
+        """Have the kept metric be that of such codes; return False where it takes fewer."""
+        kept: Any = self._kept  # such as has codes
+        kept.keep([codes])
+        return kept.single is not None
 
     @cached_property
     def _nothing(self) -> dict[str, Tensor] | None:
@@ -90,12 +133,21 @@ class RowFigures:
         return self._kept
 
     @cached_property
+    def counting(self) -> np.ndarray:
+        """Which rows the metric counts, bool [rows]: Dice leaves out those without a target."""
+        if self.states is None or not hasattr(self._kept, "counted"):
+            return np.ones(self.rows, bool)
+        found = np.zeros(self.rows, bool)
+        for row, states in enumerate(self.states):
+            metric = self._empty_metric()
+            _put(metric, states)
+            found[row] = int(getattr(metric, "counted", 1)) > 0
+        return found
+
+    @property
     def counted(self) -> int:
-        """How many rows the metric counts: Dice leaves out those without a target."""
-        if self.states is None:
-            return self.rows
-        self.value()
-        return int(getattr(self._kept, "counted", self.rows))
+        """How many rows the metric counts."""
+        return int(self.counting.sum())
 
     @property
     def labels(self) -> dict[int, int] | None:

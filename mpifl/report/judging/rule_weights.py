@@ -9,12 +9,15 @@ from typing import Any
 from mpifl.common import Names
 from mpifl.report.judging.suspicion import FAR, LITTLE, ROUNDS, Suspicion, edges, relative_weights
 
-WHY_LITTLE = f"Suspected: its weight was below {LITTLE:g} in each of its last {ROUNDS} rounds."
+TO_DO = (
+    "Have the silo check its rows, labels and units. If these are right, its rows differ from the others'."
+)
+WHY_LITTLE = f"Suspected: its weight was below {LITTLE:g} in each of its last {ROUNDS} rounds. {TO_DO}"
 WHY_FAR = (
     f"Suspected: its values at the edges were more than {FAR:g} deviations above the median of all silos, in "
-    f"each of its last {ROUNDS} rounds."
+    f"each of its last {ROUNDS} rounds. {TO_DO}"
 )
-"""Why a silo is."""
+"""Why a silo is, and what to do."""
 
 
 def weights_of_silos(records: Sequence[dict[str, Any]], rule: object, names: Names) -> list[list[str]]:
@@ -25,7 +28,7 @@ def weights_of_silos(records: Sequence[dict[str, Any]], rule: object, names: Nam
     for record in records:
         for silo, share in relative_weights(record).items():
             shares.setdefault(silo, []).append(share)
-    suspected = _suspected(records, rule, "weights")
+    suspected = suspects(records, rule, "weights")
     return [
         [
             names[silo],
@@ -46,7 +49,7 @@ def edges_of_silos(records: Sequence[dict[str, Any]], names: Names) -> list[list
         found, middle, _ = edges(record)
         for silo, share in found.items():
             shares.setdefault(silo, []).append((share, middle))
-    suspected, rows = _suspected(records, None, "outside"), []
+    suspected, rows = suspects(records, None, "outside"), []
     for silo, each in sorted(shares.items(), key=lambda item: -fmean(share for share, _ in item[1])):
         own, usual = fmean(share for share, _ in each), fmean(middle for _, middle in each)
         always = "suspected" if silo in suspected else ""
@@ -54,9 +57,9 @@ def edges_of_silos(records: Sequence[dict[str, Any]], names: Names) -> list[list
     return rows
 
 
-def _suspected(records: Sequence[dict[str, Any]], rule: object, by: str) -> list[str]:
-    """Return who is suspected after all rounds by one of the figures."""
+def suspects(records: Sequence[dict[str, Any]], rule: object, *by: str) -> list[str]:
+    """Return who is suspected after all rounds by these of the figures, or by any."""
     suspicion, found = Suspicion(rule), list[str]()
     for record in records:
-        found = suspicion.see({by: record.get(by)})
+        found = suspicion.see({key: record.get(key) for key in by or ("weights", "outside")})
     return found

@@ -49,6 +49,20 @@ def why_none(job: Mapping[str, Any], scored: bool = False) -> str:
     return NONE_HELD_OUT + ", or no round was scored yet" * (not scored)
 
 
+def unscored(summary: Summary) -> str:
+    """Say why a run has no score, and what would give one; "" of one that makes a table or curves."""
+    if any(key in summary.records[-1] for key in ("table", "survival", "noised")):
+        return ""
+    why, more = why_none(summary.job), ""
+    hidden = why.startswith("withheld")
+    why = f"Scores of silos are {why}" if hidden else f"There are no scores of silos{why[why.index(':') :]}"
+    if "privacy" in summary.job:
+        command = evaluates(summary, "--silos")
+        more = f". {command} scores this model by the silos' rows; its epsilon does not cover these figures"
+    test = "a test set of the server (test.h5 in the shard folder)"
+    return f"No round was scored. {why}. To get a score, add {test}{more}."
+
+
 def weights_told(weights: object) -> str:
     """Say what a job's weights of classes mean for its probabilities; "" if there are none, or equal ones.
 
@@ -58,3 +72,13 @@ def weights_told(weights: object) -> str:
         return ""
     what = "the loss has weights of classes, so probabilities are no risks"
     return f"{what}: they rank examples, and a class of larger weight looks more frequent than it is"
+
+
+def counts_in(content: Mapping[str, Any], metric: MetricInfo) -> dict[str, tuple[int, int]]:
+    """Return of how many examples the metric of each silo is, and how many these are, where it leaves out
+    some."""
+    key, silos = f"{metric.name}_examples", content.get("silos", {})
+    if not any(key in one for one in silos.values()):
+        return {}
+    told = {name: (one.get(key, one.get("examples")), one.get("examples")) for name, one in silos.items()}
+    return {NAMES[name]: each for name, each in told.items() if all(type(many) is int for many in each)}

@@ -18,7 +18,7 @@ from mpifl.common import InputError, check_there, choices, sha256_of, written_af
 from mpifl.data.batches import Batches
 from mpifl.data.shards import FederationSpec, Split
 from mpifl.learning import models
-from mpifl.learning.tasks import PackageTask, Task
+from mpifl.learning.tasks import Task
 from mpifl.report.judging import weights_told
 from mpifl.report.runs import A_RUN, read_run, read_shards
 from mpifl.run.folder import (
@@ -32,7 +32,7 @@ from mpifl.run.folder import (
     round_of,
     same_data,
 )
-from mpifl.run.job import Job, read_kept
+from mpifl.run.job import Job, judged_otherwise, read_kept
 from mpifl.silo import Score, evaluate
 from mpifl.silo.parameters import FlatModel
 
@@ -102,7 +102,11 @@ class Trained:
 
 
 def read_trained(
-    run: Path, trusted: Collection[str] = (), counts: bool = False, metrics: Sequence[str] = ()
+    run: Path,
+    trusted: Collection[str] = (),
+    counts: bool = False,
+    metrics: Sequence[str] = (),
+    threshold: float | None = None,
 ) -> Trained:
     """Read a run's job, and what its shard folder holds.
 
@@ -110,13 +114,14 @@ def read_trained(
         trusted: The plug-ins that its job may import.
         counts: Whether scores are to count answers.
         metrics: Names of metrics that are to judge it besides those of its job.
+        threshold: The probability above which it answers yes; by default that of its job.
 
     Raises:
         InputError: there is no run, the shards are others, or it needs code that is not trusted.
     """
-    job, environment = read_job_of(run, trusted, metrics), read_environment(run)
+    job, environment = read_job_of(run, trusted, metrics, threshold), read_environment(run)
     if job.split is not None:
-        what = "is of a network that is split over parties, of which each has a part"
+        what = "is of a network that is split over silos, of which each has a part"
         raise InputError(f"{run}: {what}; have all answer together by mpifl evaluate or mpifl predict")
     folder, spec = read_shards(job.shards, environment)
     assert isinstance(spec, FederationSpec)
@@ -129,8 +134,10 @@ def read_trained(
 NO_FOLDER = ("is not there", "is not a folder")
 
 
-def read_job_of(run: Path, trusted: Collection[str], metrics: Sequence[str] = ()) -> Job:
-    """Return the job of a run, all of whose code the user trusts, with further metrics.
+def read_job_of(
+    run: Path, trusted: Collection[str], metrics: Sequence[str] = (), threshold: float | None = None
+) -> Job:
+    """Return the job of a run, all of whose code the user trusts, with further metrics and another threshold.
 
     Raises:
         InputError: there is none, it has trained no model, it names other code, or its task has no such
@@ -145,24 +152,7 @@ def read_job_of(run: Path, trusted: Collection[str], metrics: Sequence[str] = ()
         raise InputError(
             f"{run}: has no model: '{job.algorithm['name']}' {no_model.replace('RUN', str(run))}"
         )
-    return _judged_by(_from_its_start(run, job), metrics)
-
-
-def _judged_by(job: Job, metrics: Sequence[str]) -> Job:
-    """Return a job whose task has further metrics of the package behind its own."""
-    if not metrics:
-        return job
-    task = job.build_task()
-    if not isinstance(task, PackageTask):
-        what = f"the run's task {type(task).__name__} names its metrics itself"
-        raise InputError(f"--metric {metrics[0]}: {what}; leave it out")
-    for name in metrics:
-        if name not in task.catalogue:
-            fit = choices(name, task.catalogue, "these do:")
-            raise InputError(f"--metric {name}: does not fit the task '{task.kind}'; {fit}")
-    more = [name for name in dict.fromkeys(metrics) if name not in task.names]
-    own = task.usual if task.chosen_metrics is None else task.chosen_metrics
-    return job.model_copy(update={"task": {**job.task, "metrics": [*own, *more]}})
+    return judged_otherwise(_from_its_start(run, job), metrics, threshold)
 
 
 def _from_its_start(run: Path, job: Job) -> Job:

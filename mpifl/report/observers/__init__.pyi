@@ -18,6 +18,7 @@ from .observer import (
     Observer as Observer,
     Record as Record,
     judged as judged,
+    numbers as numbers,
     reached as reached,
     worst_silo as worst_silo,
 )
@@ -28,6 +29,7 @@ from .progress import (
     Progress as Progress,
     at_end as at_end,
     best_round as best_round,
+    never_moved as never_moved,
     stopped_early as stopped_early,
 )
 from .site_figures import (

@@ -34,7 +34,7 @@ FIGURES = (
     ("backdoor_success", "backdoor", ".2%"),
     ("norm_leak_auc", "label leak", ".2%"),
     ("epsilon", "epsilon", ".3g"),
-    ("noise_std", "noise", ".3g"),
+    ("noise_std", "deviation of the noise", ".3g"),
     ("clipped", "clipped", ".0%"),
     ("clipped_examples", "clipped", ".0%"),
 )
@@ -176,7 +176,7 @@ def figures_of(
         parts.append(f"{words[found[0]]} {metric.write(found[1])}")
     if (worst := number(record, f"{metric.silo}_worst")) is not None:
         name = worst_silo(record, metric)
-        parts.append(f"worst silo's own {metric.write(worst)}" + (f" ({name})" if name else ""))
+        parts.append(f"worst silo {metric.write(worst)}" + (f" (silo {name})" if name else ""))
     if weights := _weights(record):
         parts.append(weighed(weights, names))
     if isinstance(silos := record.get("suspected"), list) and silos:

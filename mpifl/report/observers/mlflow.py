@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import time
 from pathlib import Path
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a training talks to nobody unasked
@@ -15,13 +17,19 @@ from mlflow.exceptions import MlflowException
 
 from mpifl.common import write_atomic
 from mpifl.learning.metrics import ACCURACY, MetricInfo
-from mpifl.report.observers.observer import Observer, Record
+from mpifl.report.observers.observer import Observer, Record, numbers, step_points
 from mpifl.report.observers.progress import Progress
 from mpifl.run.folder import read_environment, read_metrics
 from mpifl.run.job import Job, flat
 
 LONGEST = 500
 """Of a parameter's value, which some stores refuse if it is longer."""
+MOST = 1000
+"""Metrics that a store takes at once."""
+FINE = 1000
+"""Parts of a round in which losses of steps are placed: a step is a whole number."""
+UNKNOWN = re.compile(r"[^\w\-. /]")
+"""Characters that no name of a metric may have."""
 EVERY_ROUND = "silos_left_out"
 """The metric that every round has, logged last: a round that has it has all of its metrics."""
 
@@ -35,8 +43,7 @@ class MLflow(Observer):
         self._client: MlflowClient | None = None
         self._id, self._done = "", False
         self._logged: set[int] = set()
-        """Rounds that the store has from before; it keeps what it has, and would show those done again twice.
-        """
+        """Rounds that the store has from before; it would show those that are done again twice."""
 
     def begin(self, round: int, title: str) -> None:
         """Start a run, or continue with the one that this run folder has started."""
@@ -44,21 +51,30 @@ class MLflow(Observer):
         self._done = Progress(round, last).finished(self._job, self._metric)
         self._begin(title)
 
+    def before(self, record: Record) -> None:
+        """Log how pretrained weights score, at round 0."""
+        self._log(record, int(1000 * time.time()))
+
     def round(self, record: Record) -> None:
         """Log the numbers of one round, and how many silos were left out of it."""
         self._done = Progress(record["round"], record).finished(self._job, self._metric)
-        at = int(1000 * record["time"])
+        self._log(record, int(1000 * record["time"]))
+
+    def _log(self, record: Record, at: int) -> None:
+        """Log the numbers of a record at its round, unless the store has them; `at` is in milliseconds."""
         if record["round"] in self._logged:
             return
-        figures = {name: value for name, value in record.items() if name not in ("round", "time")}
-        figures[EVERY_ROUND] = len(record.get("faults") or {})
+        figures = {**numbers(record), EVERY_ROUND: len(record.get("faults") or {})}
+        told = [(name, value, record["round"]) for name, value in figures.items()]
+        points = ((place, *of) for place, losses in step_points(record) for of in losses.items())
+        told[:0] = [(name, loss, round(FINE * place)) for place, name, loss in points]
         metrics = [
-            Metric(name, float(value), at, record["round"])
-            for name, value in figures.items()
-            if isinstance(value, int | float) and math.isfinite(value)
-        ]
+            Metric(UNKNOWN.sub("_", name), float(value), at, step)
+            for name, value, step in told if math.isfinite(value)
+        ]  # fmt: skip
         if self._client:
-            self._client.log_batch(self._id, metrics=metrics)
+            for begin in range(0, len(metrics), MOST):
+                self._client.log_batch(self._id, metrics=metrics[begin : begin + MOST])
 
     def end(self) -> None:
         """Mark the run as finished, or as killed where rounds are left to do."""

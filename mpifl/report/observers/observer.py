@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +17,8 @@ Record: TypeAlias = dict[str, Any]
 """One round as it stands in `metrics.jsonl`."""
 
 
+DEEP = 3
+"""How deep tables of a record lie within each other: figures of a silo in those of the end."""
 HELD_OUT = "the silos' held-out examples"
 TOGETHER = "all held-out examples"
 """Whose a metric is that is of all examples together, not the mean of silos' metrics."""
@@ -46,6 +49,43 @@ def reached(record: Record, metric: MetricInfo, target: float | None) -> bool:
     """Return whether a round is at the target or better; False where there is none, or no score."""
     found = judged(record, metric)
     return target is not None and found is not None and metric.reaches(found[1], target)
+
+
+def numbers(record: Record) -> dict[str, float]:
+    """Return every number of a record by its name: of each silo `loss_by_silo/NAME`, of other tables
+    `KEY/NAME`. Losses of steps are left out; see `step_points`."""
+    silos, tables = record.get("silos"), dict[str, Any]()
+    for name, figures in silos.items() if isinstance(silos, dict) else ():
+        for key, value in figures.items() if isinstance(figures, dict) else ():
+            tables.setdefault(f"{key}_by_silo", {})[name] = value
+    rest = {key: value for key, value in record.items() if key not in ("round", "time", "silos", "answers")}
+    found = {**rest, **tables}
+    for _ in range(DEEP):
+        found = {name: value for key, of in found.items() for name, value in _inside(key, of)}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+
+
+def _inside(key: str, of: Any) -> list[tuple[str, Any]]:
+    """Return the entries of a table by `KEY/NAME`, or what is no table by its key."""
+    return (
+        [(f"{key}/{name}", value) for name, value in of.items()] if isinstance(of, Mapping) else [(key, of)]
+    )
+
+
+def step_points(record: Record) -> list[tuple[float, dict[str, float]]]:
+    """Return the losses of steps that a round tells: where in the rounds, and `step_loss/NAME` of silos.
+
+    The steps of a round are evenly spaced within it.
+    """
+    told = record.get("step_losses")
+    losses = {name: of for name, of in told.items() if of} if isinstance(told, dict) else {}
+    found: dict[float, dict[str, float]] = {}
+    for name, of in losses.items():
+        for place, loss in enumerate(of, 1):
+            if loss is not None:
+                at = record["round"] - 1 + place / len(of)
+                found.setdefault(at, {})[f"step_loss/{name}"] = loss
+    return sorted(found.items())
 
 
 class Observer:

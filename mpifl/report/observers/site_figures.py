@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mpifl.common import count_of
 from mpifl.run.folder import number
 
 MOST_SITES = 4096
@@ -42,7 +43,7 @@ def sites_said(record: Mapping[str, Any]) -> list[str]:
         for name, one in sites.items()
         if (of := number(one, "late_round")) is not None
     ]
-    return [f"{len(sites)} sites ({letters}, {size})", *away, *late]
+    return [f"{count_of(len(sites), 'site')} ({letters}, {size})", *away, *late]
 
 
 def _plain(text: object) -> str:

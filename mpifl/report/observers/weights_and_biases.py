@@ -12,7 +12,7 @@ import wandb
 
 from mpifl.common import InputError, write_atomic
 from mpifl.learning.metrics import ACCURACY, MetricInfo
-from mpifl.report.observers.observer import Observer, Record
+from mpifl.report.observers.observer import Observer, Record, numbers, step_points
 from mpifl.report.observers.progress import Progress
 from mpifl.run.folder import read_environment, read_metrics
 from mpifl.run.job import Job, flat
@@ -38,7 +38,7 @@ class WeightsAndBiases(Observer):
     def __init__(self, job: Job, run: Path, metric: MetricInfo = ACCURACY) -> None:
         self._job, self._run, self._metric = job, run, metric
         self._live: Any = None
-        self._logged, self._done = 0, False
+        self._logged, self._done = -1, False
 
     def begin(self, round: int, title: str) -> None:
         """Start a run, or continue with the one that this run folder has started."""
@@ -58,22 +58,28 @@ class WeightsAndBiases(Observer):
             config=flat(self._job.model_dump(mode="json", exclude_none=True)),
             settings=quiet,
         )
-        self._logged = int(known.get("round", 0))
+        self._logged = int(known.get("round", -1))
         self._live.define_metric("*", step_metric="round")
         if changes := read_environment(self._run).get("changes"):
             self._live.summary["changed_by_force"] = "; ".join(map(str, changes))
         self._write_note()
 
+    def before(self, record: Record) -> None:
+        """Log how pretrained weights score, at round 0."""
+        self._log(record)
+
     def round(self, record: Record) -> None:
         """Log the numbers of one round, and how many silos were left out of it."""
         self._done = Progress(record["round"], record).finished(self._job, self._metric)
+        self._log(record)
+
+    def _log(self, record: Record) -> None:
+        """Log the numbers of a record at its round, unless that was done before."""
         if self._live is None or record["round"] <= self._logged:
             return
-        figures = {
-            name: float(value)
-            for name, value in record.items()
-            if name not in ("round", "time") and isinstance(value, int | float) and math.isfinite(value)
-        }
+        figures = {name: float(value) for name, value in numbers(record).items() if math.isfinite(value)}
+        for at, losses in step_points(record):
+            self._live.log({**losses, "round": at})
         figures["silos_left_out"] = len(record.get("faults") or {})
         self._live.log({**figures, "round": record["round"]})
         self._logged = record["round"]

@@ -1,9 +1,9 @@
+from .compared_silos import (
+    drawn_around_zero as drawn_around_zero,
+)
 from .comparison_page import (
     compare_page as compare_page,
     write_best as write_best,
-)
-from .gains import (
-    drawn_around_zero as drawn_around_zero,
 )
 from .live_page import (
     keep_report as keep_report,

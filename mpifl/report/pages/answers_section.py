@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -22,7 +22,7 @@ from mpifl.learning.metrics import (
     precision_recall,
     roc,
 )
-from mpifl.report.judging import NAMES, weights_told, why_none
+from mpifl.report.judging import NAMES, counts_in, weights_told, why_none
 from mpifl.report.pictures import AnswerChart, Confusion, Reach, draw_answers
 from mpifl.report.runs import Held, Summary, chance
 
@@ -38,6 +38,7 @@ KINDS: Sequence[tuple[str, str, str, str, Callable[[AnswerColumn], list[tuple[fl
 OTHER_BINS = "The metric calibration_error has bins of equal width instead."
 DRAWN = ("binary", "classification")
 TO_SCORE = "the run tells no answers; give --scores FILE of {} --json FILE"
+NOT_DRAWN = "{} holds no answers of the task {} that could be drawn: ROC, calibration and confusion are out"
 OF_TEST = (
     "such a run is drawn on the server's test set alone; give --scores FILE of mpifl evaluate {} --json FILE"
 )
@@ -50,7 +51,8 @@ NO_PLOTS = (
 
 class Answered(NamedTuple):
     """The answers that are known: of whose rows, of which silos, why of no more, and what to do; what weights
-    of the loss mean for them, and what speaks against their intervals."""
+    of the loss mean for them, and what speaks against their intervals. `counts` says of how many examples
+    each silo's metric is, `missing` what is not drawn."""
 
     rows: Mapping[str, ToldAnswers]
     silos: Mapping[str, ToldAnswers]
@@ -58,16 +60,20 @@ class Answered(NamedTuple):
     hint: str = ""
     weighed: str = ""
     doubt: str = ""
+    counts: Mapping[str, tuple[int, int]] = {}
+    missing: Sequence[str] = ()
 
     def reaching(self, held: Mapping[str, Held], metric: MetricInfo) -> dict[str, Held]:
         """Return what silos hold, with the interval of a metric that their answers tell."""
         told = {name: of.intervals.get(metric.name) for name, of in self.silos.items()}
-        return {name: replace(of, reach=told.get(name)) for name, of in held.items()}
+        each = {name: self.counts.get(name, (None, None)) for name in held}
+        known = {name: count for name, (count, rows) in each.items() if rows == held[name].out}
+        return {name: replace(of, reach=told.get(name), counted=known.get(name)) for name, of in held.items()}
 
     def doubts(self, counts: bool) -> list[str]:
         """Return what speaks against the intervals of a page: of answers, or of a metric that `counts`."""
         shown = counts or any(of.intervals for of in self.rows.values())
-        return [self.doubt] if self.doubt and shown else []
+        return [*([self.doubt] if self.doubt and shown else []), *self.missing]
 
 
 def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
@@ -78,9 +84,12 @@ def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
     """
     told = {"test": TEST, "silos": SILOS}
     rows = {name: summary.answers[key] for key, name in told.items() if key in summary.answers}
-    silos: dict[str, ToldAnswers] = {}
+    silos, counts, missing = dict[str, ToldAnswers](), dict[str, tuple[int, int]](), list[str]()
     for file in files:
-        found = _scores(file, summary)
+        found, content = _scores(file, summary)
+        counts |= counts_in(content, summary.metric)
+        if not any(of.columns or of.confusion or of.intervals for of in found.values()):
+            missing.append(NOT_DRAWN.format(file, _kind(summary)))
         rows |= {TEST: found["test"]} if "test" in found else {}
         rows |= {SILOS: found[""]} if "" in found else {}
         silos |= {NAMES[name[5:]]: of for name, of in found.items() if name.startswith("silo ")}
@@ -92,7 +101,7 @@ def answered(summary: Summary, files: Sequence[Path] = ()) -> Answered:
     kind = _kind(summary)
     drawn = kind in DRAWN or ":" in kind
     hint = TO_SCORE.format(_scoring(summary)) if drawn else NO_PLOTS.format(kind, summary.run)
-    return Answered(rows, silos, hint=hint, weighed=weighed)
+    return Answered(rows, silos, hint=hint, weighed=weighed, counts=counts, missing=missing)
 
 
 def _kind(summary: Summary) -> str:
@@ -109,8 +118,9 @@ def _scoring(summary: Summary) -> str:
     return f"mpifl evaluate {summary.run}{'' if alone else ' --silos'}"
 
 
-def _scores(file: Path, summary: Summary) -> dict[str, ToldAnswers]:
-    """Return the answers in a file: of the test set `test`, of a silo `silo NAME`, of all silos ``."""
+def _scores(file: Path, summary: Summary) -> tuple[dict[str, ToldAnswers], dict[str, Any]]:
+    """Return the answers in a file, of the test set `test`, of a silo `silo NAME`, of all silos ``, and all
+    of the file."""
     run = summary.run
     free = (one for one in (file, run / file.name) if not os.path.lexists(one))
     made = f"make one by {_scoring(summary)} --json {next(free, 'OTHER.json')}"  # and write over none
@@ -133,9 +143,7 @@ def _scores(file: Path, summary: Summary) -> dict[str, ToldAnswers]:
         raise InputError(f"--scores {file}: is of other shards, {content['data']}; {made}")
     if of != run.absolute().name:
         raise InputError(f"--scores {file}: is of the run {of}, not of {run}; {made}")
-    if not any(parts.values()):
-        raise InputError(f"--scores {file}: holds no answers; {NO_PLOTS.format(_kind(summary), run)}")
-    return found
+    return found, content
 
 
 def answer_charts(found: Answered, classes: Sequence[str]) -> list[AnswerChart]:
@@ -283,17 +291,13 @@ def _confusion(found: Answered, classes: Sequence[str]) -> Figure | None:
         return None
     names = _named(classes, len(counts))
     cells = [
-        (
-            name,
-            [
-                (f"{count:,}", min(SHADES * count // max(sum(row), 1), SHADES - 1), right == nth, "")
-                for nth, count in enumerate(row)
-            ],
-        )
+        (name, [(f"{count:,}", min(SHADES * count // max(sum(row), 1), SHADES - 1), right == nth, "")
+                for nth, count in enumerate(row)])
         for right, (name, row) in enumerate(zip(names, counts, strict=True))
-    ]
+    ]  # fmt: skip
+    matrix = Confusion(counts, names, rows, found.rows[rows].threshold)
     note = f"Examples: {rows}. Rows are true classes, columns are predicted ones. "
-    note += "Correct predictions are framed."
+    note += f"{matrix.by} Correct predictions are framed."
     return Figure("Confusion matrix", note, [Grid("true / predicted", names, cells)], wide=len(counts) > 8)
 
 
@@ -306,4 +310,5 @@ def plot_answers(found: Answered, classes: Sequence[str], folder: Path) -> None:
     charted, (rows, counts) = answer_charts(found, classes), confusion_of(found)
     if not charted and not counts:
         raise InputError(f"--plots {folder}: {'; '.join(filter(None, (found.withheld, found.hint)))}")
-    draw_answers(charted, Confusion(counts, _named(classes, len(counts)), rows), folder)
+    above = found.rows[rows].threshold if counts else 0.5
+    draw_answers(charted, Confusion(counts, _named(classes, len(counts)), rows, above), folder)

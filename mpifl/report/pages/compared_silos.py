@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Hashable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from mpifl.common import Names
-from mpifl.common.pages import Cell, Figure, Table, charts
+from mpifl.common.pages import Cell, Figure, HowTo, Table, charts
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, scores
-from mpifl.report.pages.gains import (
-    Gain,
-    drawn_around_zero,
-    gained,
-    gains,
-    held_against,
-    how_to_tell,
-    values,
-    without_alike,
-)
+from mpifl.report.pages.falls import DEEP
+from mpifl.report.pages.gains import Gain, gained, gains, held_against, values, without_alike
 from mpifl.report.runs import (
+    HEADS,
+    SERVER,
     Held,
     Standing,
     Summary,
@@ -31,7 +24,9 @@ from mpifl.report.runs import (
     chance,
     examples,
     held_to,
+    how_to_tell,
     named,
+    next_of_settings,
     of_several_shards,
     one_class,
     rows_left_out,
@@ -41,9 +36,7 @@ from mpifl.report.runs import (
 )
 from mpifl.run.folder import number, read_environment, same_data
 
-MOST_SILOS, MOST_NAMED = 200, 6
-MOST_KEPT = 0.5
-"""A lead that loses more than this share without some rows comes mostly from them."""
+MOST_SILOS, MOST_NAMED, MOST_TOLD = 200, 6, 3
 NO_REFERENCE = "No setting is a clear reference, so gains are not shown. Name one with --against."
 
 
@@ -104,8 +97,8 @@ def _over(one: Standing, against: Standing, held: Mapping[str, Held]) -> dict[st
 
 def silos_of_settings(
     found: Sequence[Standing], against: Standing | None, held: Mapping[str, Held], asked: bool = False
-) -> tuple[Figure | None, dict[str, Gain]]:
-    """Return a row for each silo: what settings give it; and what the best gives over the reference.
+) -> tuple[Figure | None, list[dict[str, Gain]]]:
+    """Return a row for each silo: what settings give it; and what each gives over the reference.
 
     Args:
         found: The settings, the best first.
@@ -114,29 +107,30 @@ def silos_of_settings(
         asked: Whether the reference was named by the user.
     """
     if any(of_several_shards(one.group) for one in found):
-        return None, {}  # a silo's name is another silo in other shards
+        return None, []  # a silo's name is another silo in other shards
     metric, base = found[0].metric, {} if against is None else _means(against)
-    shown = [one for one in found if one is not against][: len(charts.COLOURS)]
-    over = [_over(one, against, held) if against else {} for one in shown]
+    others = [one for one in found if one is not against]
+    shown = others[: len(charts.COLOURS)]
+    over = [_over(one, against, held) if against else {} for one in others]
     means = [_means(one) for one in shown]
     if (not base or not any(over)) if against else sum(map(bool, means)) < 2:
-        return None, {}
+        return None, []
     rows = []
     for name in list(base or dict.fromkeys(name for of in means for name in of))[:MOST_SILOS]:
         cells = [Cell(name), *([Cell(metric.write(base[name]), base[name])] if against else [])]
-        for of, gains_of in zip(means, over, strict=True):
+        for of, gains_of in zip(means, over, strict=False):
             served, gain = of.get(name), gains_of.get(name)
             cells.append(Cell("–", "") if against and gain is None else _served(served, gain, metric))
         rows.append(cells)
-    note, heads = f"{_whose(found)}{_of_seeds(found)}. ", [one.name for one in shown]
+    note, heads = f"{_whose(found)}. ", [one.name for one in shown]
     note += f"{_without(found, held)} ".lstrip()
     if against is None:
         table = Table(["silo", *heads], rows, sort=True)
-        return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), {}
+        return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), []
     note += (
         f"The first column, {against.name}, is the reference of all changes, since {_why(against, asked)}. "
     )
-    note += held_against(gain for of in over for gain in of.values())
+    note += held_against(gain for of in over[: len(shown)] for gain in of.values())
     note += f" The chart has all changes of {heads[0]}."
     changes = [over[0].get(row[0].text) for row in rows]
     told = [(of.write(metric), of.by, *(of.reach or (of.by, of.by))) if of else None for of in changes]
@@ -144,7 +138,36 @@ def silos_of_settings(
     head = f"{heads[0]}, change"
     rows = [[*row[:2], cell, *row[2:]] for row, cell in zip(rows, drawn, strict=True)]
     table = Table(["silo", against.name, head, *heads], rows, sort=True, axes={head: axis})
-    return Figure("Which silos gain?", note, [table], wide=True), over[0] if shown[0] is found[0] else {}
+    return Figure("Which silos gain?", note, [table], wide=True), over if shown[0] is found[0] else []
+
+
+def _whose(found: Sequence[Standing]) -> str:
+    seeds = ", as means over seeds" * any(len(one.group.runs) > 1 for one in found)
+    return f"Scores are on each silo's {_rows_of(found)}{seeds}"
+
+
+def _rows_of(found: Sequence[Standing]) -> str:
+    """Say which rows of silos their scores are of."""
+    kinds = sorted({run.silo_rows for one in found for run in one.group.runs} - {""})
+    return " or ".join(kinds) or "held-out examples"
+
+
+def drawn_around_zero(
+    found: Sequence[tuple[str, float, float, float] | None], metric: MetricInfo
+) -> tuple[list[Cell], list[str]]:
+    """Draw differences with their intervals; return a cell for each, and what is written below their axis.
+
+    Args:
+        found: The words of each, itself, and the ends of its interval; None of one that is not known.
+        metric: What they are of.
+    """
+    most = charts.ticks(0.0, max((abs(end) for one in found if one for end in one[1:]), default=1.0))[-1]
+    scale, end = charts.Scale(-most, most), f"{100 * most if metric.share else most:g}"
+    cells = []
+    for one in found:
+        by, low, high = (100 * scale(of) for of in one[1:]) if one else (0, 0, 0)
+        cells.append(Cell(one[0], one[1], dots=[by], span=(low, high), zero=50) if one else Cell("–", ""))
+    return cells, [f"−{end}", "0", f"+{end}"]
 
 
 def _served(served: float | None, gain: Gain | None, metric: MetricInfo) -> Cell:
@@ -181,69 +204,83 @@ def alike_of(found: Sequence[Standing], held: Mapping[str, Held]) -> list[str]:
 
 
 def without_one_class(found: Sequence[Standing], held: Mapping[str, Held]) -> list[str]:
-    """Say what the first two settings have without silos whose rows have one class, where settings are ranked
-    by all rows of silos together."""
-    alike, metric = alike_of(found, held), found[0].metric if found else None
-    if not alike or metric is None or not chance.counts(metric) or found[0].judged is None:
-        return []
-    if found[0].judged.curve() != metric.pooled:
-        return []
-    each = []
-    for one in found[:2]:
-        rest = [(of.out, value) for name, value in _means(one).items()
-                if name not in alike and (of := held.get(name)) and of.out]  # fmt: skip
-        if not rest:
-            return []
-        share = sum(rows * value for rows, value in rest) / sum(rows for rows, _ in rest)
-        each.append((one, share))
-    who = f"the rows of {NAMES.listed(alike, MOST_NAMED)}, which have one class"
-    said = f"Without {who}, {' and '.join(f'{one.name} has {metric.write(share)}' for one, share in each)}."
-    if len(each) < 2 or found[0].mean == found[1].mean:
-        return [said]
-    kept = (each[0][1] - each[1][1]) / (found[0].mean - found[1].mean)
-    return [said + " Most of the difference comes from these rows." * (kept < MOST_KEPT)]
+    """Say what the first two settings have without silos of one class, where all rows together rank them."""
+    alike, told = alike_of(found, held), list[str]()
+    by = judged.curve() if found and (judged := found[0].judged) else None
+    for one in found[:2] if alike else ():
+        rest = [(of, held[name].out) for name, of in _means(one).items() if name in {*held} - {*alike}]
+        if (rows := sum(out for _, out in rest)) and chance.counts(one.metric) and by == one.metric.pooled:
+            told.append(f"{one.name} has {one.metric.write(sum(of * out for of, out in rest) / rows)}")
+    return [f"Without the rows of {NAMES.listed(alike, MOST_NAMED)}, {' and '.join(told)}."] if told else []
 
 
 def gained_by_first(
-    over: Mapping[str, Gain], found: Sequence[Standing], reference: Standing, held: Mapping[str, Held]
+    over: Sequence[Mapping[str, Gain]],
+    found: Sequence[Standing],
+    reference: Standing,
+    held: Mapping[str, Held],
 ) -> str:
-    """Say what the silos gain by the first setting over the reference."""
-    said = gained(over, found[0].metric, reference.name, found[0].name)
-    return said + without_alike(over, alike_of(found, held), found[0].metric)
+    """Say what the silos gain by the first setting over the reference; `over` has the gains of all."""
+    server = found[0].judged is not None and found[0].judged.rows == SERVER
+    rows = f"On each silo's {_rows_of(found)}" + f", not on {SERVER}" * server
+    said = gained(over[0], found[0].metric, reference.name, found[0].name, over[1:], f"{rows}, the")
+    return said + without_alike(over[0], alike_of(found, held), found[0].metric)
 
 
-def did_it_help(found: Sequence[Standing]) -> Figure | None:
-    """Return the commands that tell whether federation helped, by the job of the best setting; None where
-    nothing does."""
-    run = found[0].group.runs[0]
-    if not (how := how_to_tell(run)):
+def what_next(found: Sequence[Standing]) -> Figure | None:
+    """Return what to do after a comparison, and how to tell by the job of the best setting whether federation
+    helped, unless silos train alone in another; None of nothing."""
+    steps, first = next_of_settings(found), found[0]
+    if not any(trains_alone(one.group.runs[0].job) for one in found):
+        for nth, (said, command) in enumerate(how_to_tell(first.group.runs[0])):
+            steps.append((said if nth else f"Did it help? This tells for {first.name}. {said}", command))
+    return Figure("What next", "", [HowTo(steps)], wide=True) if steps else None
+
+
+def collapses(found: Sequence[Standing], held: Mapping[str, Held]) -> list[str]:
+    """Say where a silo is far worse in one setting than in others, beyond chance, and from which round."""
+    if not found:
+        return []
+    metric, told = found[0].metric, list[tuple[float, str]]()
+    sign, ends = 1 if metric.higher_is_better else -1, [(one, _means(one)) for one in found]
+    for one, of in ends if metric.share else ():
+        for name, mean in of.items():
+            others = [other[name] for _, other in ends if other is not of and name in other]
+            if not others or sign * (usual := median(others)) - sign * mean < DEEP:
+                continue
+            rows = held[name].out if name in held and chance.counts(metric) else 0
+            if not rows or chance.differ(mean, usual, rows):
+                at = min(_since(run, name, (mean + usual) / 2) for run in one.group.runs)
+                what = "collapses" if at > 1 else "is bad"
+                since = f"from round {at:,} on" if at > 1 else "in all rounds"
+                said = f"silo {name} {what} with {one.name} {since}: it ends at "
+                said += f"{metric.write(mean)}, and at {metric.write(usual)} with the other settings"
+                told.append((sign * (mean - usual), said))
+    more = f"{len(told) - MOST_TOLD:,} more of this kind are in 'Which silos gain?'"
+    return [said for _, said in sorted(told)[:MOST_TOLD]] + [more] * (len(told) > MOST_TOLD)
+
+
+def _since(run: Summary, name: str, level: float) -> int:
+    """Return the first round from which on a silo is never better than a level."""
+    metric, at = run.metric, run.rounds
+    for record in reversed(run.records):
+        told = {NAMES[silo]: of for silo, of in (record.get("silos") or {}).items()}
+        value = number(told.get(name) or {}, metric.name)
+        if value is not None and metric.reaches(value, level):
+            break
+        at = record["round"] if value is not None else at
+    return at
+
+
+def each_against(found: Sequence[Standing], against: str | None) -> Figure | None:
+    """Return a row for each setting: how it is held against a reference that is named; None without one."""
+    if against is None:
         return None
-    job, seeds = shlex.quote(f"{run.run}/job.toml"), shlex.quote(f"{run.run}-seeds")
-    how = how.removeprefix("To answer, run '").removesuffix("'.")
-    rows = [["Each silo alone, all rows pooled, and the federated model", how]]
-    if len(found[0].group.runs) == 1:
-        again = f"mpifl sweep {job} --set seed=1,2,3 --out {seeds}"
-        rows.append(["Does another seed say the same?", again])
-    note = f"These commands tell for {found[0].name}, the setting with the best mean."
-    return Figure("Did it help?", note, [Table.of(["question", "command"], rows, text=1)], wide=True)
-
-
-def _whose(found: Sequence[Standing]) -> str:
-    kinds = sorted({run.silo_rows for one in found for run in one.group.runs} - {""})
-    return f"Scores are on each silo's {' or '.join(kinds) or 'held-out examples'}"
-
-
-def _of_seeds(found: Sequence[Standing]) -> str:
-    return ", as means over seeds" if any(len(one.group.runs) > 1 for one in found) else ""
-
-
-def each_against(found: Sequence[Standing], reference: Standing | None) -> Figure | None:
-    """Return a row for each setting: how it is held against a reference that was named; None without one."""
-    if reference is None:
-        return None
-    rows = []
-    for one in held_to(found, reference):
-        rows.append([Cell(str(one["setting"])), *map(Cell, cells_against(one, reference.metric))])
-    heads = ["setting", f"over {reference.name}", "95% interval", "p"]
+    reference = named(found, against)
+    rows = [
+        [Cell(str(one["setting"])), *map(Cell, cells_against(one, reference.metric))]
+        for one in held_to(found, reference)
+    ]
+    heads = ["setting", f"over {reference.name}", *HEADS[1:3]]
     title = f"Each setting against {reference.name}"
     return Figure(title, words_against(found, reference), [Table(heads, rows)], wide=True)

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from urllib.parse import quote
 
+from mpifl.common import count_of
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
 from mpifl.report.judging import scores
+from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages.compared_silos import (
+    collapses,
     counted,
-    did_it_help,
     each_against,
     gained_by_first,
     reference_of,
     silos_of_settings,
+    what_next,
     without_one_class,
 )
-from mpifl.report.pages.grid import Tried, grid
+from mpifl.report.pages.grid import grid_of_settings
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.pictures import AXES, curve, group_looks, lie_above, lying
 from mpifl.report.runs import (
     HEADS,
+    SERVER,
     Group,
     Rival,
     Standing,
     Summary,
     briefly,
+    by_other_rows,
     columns_of,
+    corrected,
     curve_legends,
     fitting,
     groups,
@@ -47,21 +54,27 @@ from mpifl.report.runs import (
     trains_alone,
     units,
     verdict,
+    whose,
     why_not_ranked,
 )
 
 ROOM, LONGEST, BESIDE = 120, 28, 9
 """Characters of a row of all runs on a desk, of a run's name there at most, and of a setting."""
 DOTS, MISSED, POINTS = "one dot per seed", "not reached", "points"
+P = 2
+"""The place of p in HEADS."""
+NEAR = 3
+"""Ends are on the axis if they are so many times as far from the best one as the median is."""
 TEST = (
     "A t-test over the seeds compares each setting with the first, which has the best mean. It is paired "
     "where both have the same seeds, else Welch's."
 )
-WORST = " Worst silo: the mean over seeds, then the worst of all with its silo and run."
-HOLM = " Interval and p are corrected by Holm for all pairs of settings."
+EACH = "Each dot is a run with its own seed. The line is the deviation."
+WORST = " Worst silo: the mean over seeds where it differs, then the worst of all with its silo and seed."
 BY_ROWS = (
     " The interval by rows is what chance makes of the {:,} rows that judge, for one model of each setting "
-    "that has the mean, in whole rows. Which answers differ is not recorded, so it is the widest possible."
+    "that has the mean. Which answers differ is not recorded, so it is the widest possible. The interval of "
+    "each setting is of this figure alone, not corrected: it compares nothing."
 )
 
 
@@ -86,18 +99,18 @@ def compare_page(
     """
     summaries, held, lost = counted(summaries)
     found, drawn = standings_of(summaries), list[Figure | None]()
-    said = verdict(found)
+    said, more = (told := verdict(found))[: (lead := 1 + len(by_other_rows(found)))], told[lead:]
     if found and target is not None and all(_to_target(one, target).text == MISSED for one in found):
-        said.insert(1, f"No setting reached the target, {found[0].metric.write_briefly(target)}.")
-    said += [*ranked_by(found), *without_one_class(found, held), *lost]
+        said.append(f"No setting reached the target, {found[0].metric.write_briefly(target)}.")
+    more += [*ranked_by(found), *without_one_class(found, held), *lost]
     if found:
         reference = reference_of(found, against)
         silos, over = silos_of_settings(found, reference, held, against is not None)
-        drawn = [_settings(found, target, path), each_against(found, reference if against else None),
-                 _grid(found, path), *_panels(found, target), silos, did_it_help(found)]  # fmt: skip
-        if reference and over:
+        drawn = [_settings(found, target, path), what_next(found), each_against(found, against)]
+        drawn += [grid_of_settings(found, partial(_led, path)), *_panels(found, target), silos]
+        if reference and any(over[:1]):
             said.append(gained_by_first(over, found, reference, held))
-    said.append(_accounted(summaries, left_out, found))
+    (more if said else said).append(_accounted(summaries, left_out, found))
     return render(
         "compare.html",
         title=title,
@@ -105,6 +118,8 @@ def compare_page(
         broad=True,
         words=" · ".join(_words(summaries, len(summaries) + len(left_out))),
         verdict=said,
+        warnings=collapses(found, held),
+        more=more,
         figures=there(drawn),
         folds=there([_remarks(summaries, left_out), _table(summaries, target, path)]),
     )
@@ -115,15 +130,15 @@ def _words(summaries: Sequence[Summary], runs: int) -> list[str]:
     each = [headline(run.job) for run in summaries]
     silos = {len(scores(run)) for run in summaries} - {0}
     return [
-        _many(runs, "run"),
-        _many(len(groups(summaries)), "setting"),
+        count_of(runs, "run"),
+        count_of(len(groups(summaries)), "setting"),
         *(word for word in each[0] if all(word in words for words in each)),
-        *([_many(silos.pop(), "silo")] if len(silos) == 1 else []),
+        *([count_of(silos.pop(), "silo")] if len(silos) == 1 else []),
     ]
 
 
 def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found: Sequence[Standing]) -> str:
-    """Say how many runs are ranked, which others are not, and which are although they are not finished."""
+    """Say how many runs are ranked, and which others are not."""
     judged, many, name = found[0].judged if found else None, len(summaries) + len(left_out), called(summaries)
     if not ranked_by(found):
         why = ": all have diverged" if summaries and all(run.diverged for run in summaries) else ""
@@ -133,14 +148,7 @@ def _accounted(summaries: Sequence[Summary], left_out: Mapping[Path, str], found
     told = [*ranked, *(judged.without if judged else ())]  # the verdict names those without
     out = [f"{run.name} ({briefly(run, reason)})" for run, reason in left_out.items()]
     out += [f"{name[run.run]} ({why_not_ranked(run, summaries)})" for run in summaries if run not in told]
-    said = f"{len(ranked):,} of {many:,} runs are ranked."
-    said += f" Left out: {', '.join(out)}." if out else ""
-    warned = [name[run.run] for run in ranked if not run.finished]
-    return said + (f" Ranked although not finished: {units.listed(warned)}." if warned else "")
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
+    return f"{len(ranked):,} of {many:,} runs are ranked." + f" Left out: {', '.join(out)}." * bool(out)
 
 
 def best_run(summaries: Sequence[Summary]) -> Summary | None:
@@ -179,6 +187,11 @@ def _link(run: Summary, path: Path) -> str:
     return quote(os.path.relpath(page, path.parent)) if page.exists() else ""
 
 
+def _led(path: Path, one: Standing) -> str:
+    """Return where the page of a setting's best run lies; "" if there is none."""
+    return _link(best, path) if (best := best_run(one.group.runs)) else ""
+
+
 def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> Fold | None:
     """Return what is to be said against some runs, in the part that the table's readers come to next."""
     name = called(summaries)
@@ -192,12 +205,15 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
     metric, (place, axis), others = found[0].metric, _places(found), rivals(found)
     several = any(len(one.ends) > 1 for one in found)
     told = [nth for nth, _ in enumerate(HEADS) if any(one.cells()[nth] != "-" for one in others)]
-    unit = [f", {POINTS}" * (metric.share and head != "p") for head in HEADS]
-    heads = [metric.label, DOTS, *(HEADS[nth] + unit[nth] for nth in told), found[0].worst_head]
+    unit = [f", {POINTS}" * (metric.share and nth != P) for nth, _ in enumerate(HEADS)]
+    judged = found[0].judged
+    by_rows = [one.judged.interval(one.mean) if one.judged else None for one in found]
+    heads = [metric.label + " ± deviation over seeds" * several]
+    heads += [f"its 95% interval, {judged.examples:,} rows"] if judged and all(by_rows) else []
+    heads += [DOTS, *(HEADS[nth] + unit[nth] for nth in told), found[0].worst_head]
     heads += [] if target is None else [f"rounds to {metric.write_briefly(target)}"]
     rows = []
-    for one, rival in zip(found, [None, *others], strict=True):
-        best = best_run(one.group.runs)
+    for one, rival, reach in zip(found, [None, *others], by_rows, strict=True):
         low, high = (min(max(place(one.mean + by), 0.0), 100.0)
                      for by in (-(one.deviation or 0.0), one.deviation or 0.0))  # fmt: skip
         ends = [at for end in one.ends if 0 <= (at := place(end)) <= 100]
@@ -205,18 +221,16 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
             "; ".join(map(metric.write, one.ends)), dots=ends, span=(low, high) if low < high else None
         )
         dots = dots if ends else Cell("off the axis", "")
-        row = [Cell(one.name, link=_link(best, path) if best else ""), Cell(one.written(), one.mean), dots]
-        row += [_against(rival)[nth] for nth in told]
-        row.append(Cell(one.worst_told(), fmean(one.worst) if one.worst else "", "text"))
+        row = [Cell(one.name, link=_led(path, one)), Cell(one.written(), one.mean)]
+        row += [Cell(units.reach(reach, metric), one.mean, "between")] if reach else []
+        row += [dots, *(_against(rival)[nth] for nth in told)]
+        row.append(Cell(one.worst_told(), fmean(worst) if (worst := one.of_silos("worst")) else "", "text"))
         row += [] if target is None else [_to_target(one, target)]
         row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
-    note = "Each dot is a run with its own seed. The line is mean ± standard deviation over the seeds."
-    note += WORST * several
-    note += f" {TEST}" * any(one.test for one in others)
-    note += HOLM * (sum(len(one.ends) > 1 for one in found) > 2)
-    if found[0].judged and any(one.rows for one in others):
-        note += BY_ROWS.format(found[0].judged.examples)
+    note = (EACH + WORST) * several + f" {TEST}" * any(one.test for one in others)
+    note += "".join(f" {one}" for one in corrected(found))
+    note += BY_ROWS.format(judged.examples) if judged and any(one.rows for one in others) else ""
     note += " Time is without scoring and checkpoints." + " Traffic and time are means per run." * several
     table = Table(["setting", *heads, "traffic", "time"], rows, sort=True, axes={DOTS: axis})
     return Figure("Settings, the best first", note, [table], wide=True)
@@ -226,22 +240,24 @@ def _against(rival: Rival | None) -> list[Cell]:
     """Return what HEADS says of a setting; nothing of the first."""
     if rival is None:
         return [Cell("", 0.0), *[Cell("", "")] * (len(HEADS) - 1)]
-    look, test = "worst" if rival.seen else "", rival.test
-    values = rival.behind, test.low if test else None, rival.p, rival.rows[0] if rival.rows else None
-    each = zip(rival.cells(), values, (look, "", look, ""), strict=True)
+    look, test, rows = "worst" if rival.seen and not rival.may_turn else "", rival.test, rival.rows
+    values = rival.behind, test.low if test else None, rival.p, rows.low if rows else None
+    each = zip(rival.cells(), values, (look, "between", look, "between"), strict=True)
     return [
-        Cell("–", "") if value is None else Cell(text.removesuffix(f" {POINTS}"), value, of)
+        Cell("–", "") if value is None or text == "-" else Cell(text.removesuffix(f" {POINTS}"), value, of)
         for text, value, of in each
     ]
 
 
 def _places(found: Sequence[Standing]) -> tuple[Callable[[float], float], list[str]]:
-    """Return what places a value, in per cent, and the ends of this axis; wild ones lie beyond these."""
-    ends = sorted(end for one in found for end in one.ends)
-    low, high = ends[len(ends) // 4], ends[-1 - len(ends) // 4]
-    near = [end for end in ends if low - 3 * (high - low) <= end <= high + 3 * (high - low)]
+    """Return what places a value, in per cent, and the ends of this axis, which is of the best: others lie
+    beyond it."""
+    ends = [end for one in found for end in one.ends]
+    top = found[0].metric.best(ends)
+    far = max(NEAR * abs(top - median(ends)), 0.01 * found[0].metric.share)
+    near = [end for end in ends if abs(top - end) <= far]
     scale, axis = units.axis(near, found[0].metric)
-    return lambda value: 100 * scale(value), axis
+    return lambda value: round(100 * scale(value), 6), axis
 
 
 def _to_target(one: Standing, target: float) -> Cell:
@@ -261,19 +277,6 @@ def _mean(one: Standing, target: float | None, write: Callable[[float], str], *f
     return Cell(write(fmean(sums)), fmean(sums)) if sums else Cell("–", "")
 
 
-def _grid(found: Sequence[Standing], path: Path) -> Figure | None:
-    """Draw what came of the settings that tell the runs apart."""
-    keys = curve_legends.telling_keys([one.group for one in found])
-    tried = []
-    for one in found:
-        job, best = settings(one.group.runs[0].job), best_run(one.group.runs)
-        words = tuple(curve_legends.value(job.get(key)) for key in keys)
-        tried.append(Tried(words, one.mean, _link(best, path) if best else ""))
-    metric = found[0].metric
-    named = [curve_legends.short(key, keys) or key.removesuffix(".name") for key in keys]
-    return grid(named, tried, metric.title, metric.write, metric.best)
-
-
 def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | None]:
     """Draw the main metric of the best settings over rounds, over bytes and over seconds."""
     metric, most = found[0].metric, len(charts.COLOURS)
@@ -285,19 +288,16 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
               if (each := curve(one.group, figure)) is not None]  # fmt: skip
     note = f"The chart has the {most} best of {len(found)} settings." if len(found) > most else ""
     note += " Each line is the mean over seeds." if any(len(one.ends) > 1 for one in found) else ""
-    note += " Each round is scored on validation rows." if any(run.by_valid for run in runs) else ""
+    where = SERVER if figure == metric.test else HELD_OUT
+    where = "validation rows" if any(run.by_valid for run in runs) else where
+    note += f" Each round is scored on {where}."
     panels = []
     for along, which in AXES:
         shown = [one for one in curves if which != 1 or one[0] not in alone]
-        lines = [
-            charts.Line(
-                name,
-                list(zip(each.at[which].tolist(), each.mean.tolist(), strict=True)),
-                look,
-                metric.write(float(each.mean[-1])),
-            )
-            for name, each, look in shown
-        ]
+        lines = []
+        for name, each, look in shown:
+            points = list(zip(each.at[which].tolist(), each.mean.tolist(), strict=True))
+            lines.append(charts.Line(name, points, look, metric.write(float(each.mean[-1]))))
         above = lie_above([each for _, each, _ in shown], which)
         title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
         said = f"{note} Values beside names are of the last round." if which == 0 else note
@@ -329,9 +329,10 @@ def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fo
         rounds = each.get("rounds_to_target")
         row += [] if target is None else [Cell(to_target(run, each), "" if rounds is None else rounds)]
         rows.append(row)
-    named = [curve_legends.short(key, keys) or key.removesuffix(".name") for key in keys]
+    named = [curve_legends.heading(key, keys) for key in keys]
     heads = [*(column.heading for column in columns), *([f"to {level}"] if level else [])]
     found: list[Block] = [Table(["run", *named, "rounds", *heads], rows, sort=True)]
+    found.append(Said(f"Figures: {whose(summaries)}.", "soft"))
     if len(columns) < len(offered):
         more = ", ".join(column.heading for column in offered if column not in columns)
         found.append(Said(f"Not shown for lack of space: {more}. The file of --csv has them.", "soft"))

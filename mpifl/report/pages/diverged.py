@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mpifl.common import Names
+from mpifl.common import Names, count_of
 from mpifl.learning.metrics import ACCURACY, ToldAnswers
 from mpifl.report.judging import NAMES, ranked, scores
 from mpifl.report.observers import best_round
@@ -24,16 +24,21 @@ class Event(NamedTuple):
 
 
 MOST_NAMED = 3
-"""Classes in a sentence."""
+"""Classes or silos in a sentence."""
 FAR = 0.05
 """A last value that is so much below the best one is warned of."""
+COMPARE = (
+    "If the updates of other silos stay finite, compare its features with theirs: data-prep inspect SHARDS "
+    "--features, where SHARDS is the folder of shards."
+)
+"""What to do where some silos' updates are not finite, and others' are."""
 NO_MODEL = "No round has a usable model."
 NONE_SAVED = "no checkpoint of it or of an earlier round was kept"
 
 
 def divergence(summary: Summary, names: Names) -> list[Event]:
     """Return what went wrong in a run that diverged, and when, in the order of rounds."""
-    return sorted([*_not_finite(summary), *_grown(summary), *_at_silos(summary, names)])
+    return sorted([*_not_finite(summary, names), *_grown(summary)], key=lambda one: one.round)
 
 
 def told(summary: Summary, names: Names) -> str:
@@ -41,11 +46,15 @@ def told(summary: Summary, names: Names) -> str:
     of one that has not. What followed stands among the events."""
     if not summary.diverged:
         return ""
-    found, said = divergence(summary, names), why_lost(summary.run) or "its loss is not finite"
-    if found:
-        said = f"{found[0].what[:1].lower()}{found[0].what[1:]}"
-        said += f" (round {found[0].round:,})" * (f" in round {found[0].round:,}," not in said)
-    return f"The run diverged: {said}. {cause(summary.job)}{_of_use(summary, (since(summary) or 1) - 1)}"
+    found = divergence(summary, names)
+    good, why = _of_use(summary, (since(summary) or 1) - 1), cause(summary.job)
+    if not found:
+        return f"The run diverged: {why_lost(summary.run)}. {good} {why}".rstrip()
+    at = found[0].round
+    first = "; ".join(f"{of.what[:1].lower()}{of.what[1:]}" for of in found if of.round == at)
+    out = _no_updates(next(r for r in summary.records if r["round"] == at), names)
+    why += COMPARE * (0 < len(out) < names.many)
+    return f"The run diverged. {good} Round {at:,} is the first bad one: {first}. {why}".rstrip()
 
 
 def since(summary: Summary) -> int | None:
@@ -110,7 +119,7 @@ def _of_use(summary: Summary, last: int) -> str:
         where = f"model.safetensors is of round {summary.model_round:,}"
     else:
         where = f"its newest checkpoint is of round {kept[0]:,}" if kept else NONE_SAVED
-    return f"The last usable model is of round {last:,}; {where}."
+    return f"Round {last:,} is the last good one; {where}."
 
 
 def saved(run: Path) -> list[int]:
@@ -120,12 +129,40 @@ def saved(run: Path) -> list[int]:
     return sorted((int(one[1]) for one in found if one), reverse=True)
 
 
-def _not_finite(summary: Summary) -> Iterator[Event]:
-    """Yield the first round in which each loss is no number."""
+def _not_finite(summary: Summary, names: Names) -> list[Event]:
+    """Return for each figure that was not finite the first round in which it was so; of one round, those
+    before which others follow from."""
+    first: dict[str, Event] = {}
+    for record in summary.records:
+        for which, said in _odd(record, names):
+            reason = "" if first else cause(summary.job).rstrip(". ")
+            first.setdefault(which, Event(record["round"], f"{said} not finite", reason))
+    return list(first.values())
+
+
+def _odd(record: Mapping[str, Any], names: Names) -> Iterator[tuple[str, str]]:
+    """Yield what is not finite in a round: updates of silos, losses, and silos' losses on held-out rows."""
+    if out := _no_updates(record, names):
+        yield "updates", f"The update{'s' * (len(out) > 1)} of {_listed(out)} {'are' if out[1:] else 'is'}"
     for key, name in chance.LOSSES.items():
-        bad = (r["round"] for r in summary.records if key in r and number(r, key) is None)
-        if (at := next(bad, None)) is not None:
-            yield Event(at, f"The {name} is not finite")
+        if key in record and number(record, key) is None:
+            yield key, f"The {name} is"
+    silos = record.get("silos")
+    each = silos.items() if isinstance(silos, Mapping) else ()
+    if odd := [NAMES[silo] for silo, of in each
+               if isinstance(of, Mapping) and "loss" in of and number(of, "loss") is None]:  # fmt: skip
+        yield "silos", f"The loss on the held-out rows of {_listed(odd)} is"
+
+
+def _no_updates(record: Mapping[str, Any], names: Names) -> list[str]:
+    """Return the silos that a round left out since their updates were not finite."""
+    faults = record.get("faults")
+    each = faults.items() if isinstance(faults, Mapping) else ()
+    return [names[silo] for silo, why in each if chance.names_divergence(str(why))]
+
+
+def _listed(silos: Sequence[str]) -> str:
+    return NAMES.listed(list(silos), MOST_NAMED)
 
 
 def _grown(summary: Summary) -> Iterator[Event]:
@@ -150,21 +187,6 @@ def _highest(summary: Summary, of: chance.Grown) -> str:
     return f"highest on held-out rows at silo {NAMES[high[1]]}: {high[0]:.4g}"
 
 
-def _at_silos(summary: Summary, names: Names) -> Iterator[Event]:
-    """Yield the first round that left out a silo since its update was not finite, or scored one so."""
-    for record in summary.records:
-        faults, silos = record.get("faults"), record.get("silos")
-        out = [names[silo] for silo, why in (faults if isinstance(faults, Mapping) else {}).items()
-               if chance.names_divergence(str(why))]  # fmt: skip
-        out += [NAMES[silo] for silo, told in (silos if isinstance(silos, Mapping) else {}).items()
-                if isinstance(told, Mapping) and "loss" in told and number(told, "loss") is None]  # fmt: skip
-        if out:
-            who = NAMES.listed(list(dict.fromkeys(out)), 3)
-            said = f"{who[:1].upper()}{who[1:]} first had figures that are not finite"
-            yield Event(record["round"], said, cause(summary.job).rstrip(". "))
-            return
-
-
 def weak_answers(told: ToldAnswers | None, classes: Sequence[str]) -> str:
     """Say that a model tells two classes no better than chance may, or never answers a class that occurs; ""
     if nothing shows it.
@@ -177,7 +199,7 @@ def weak_answers(told: ToldAnswers | None, classes: Sequence[str]) -> str:
         return ""
     low, high = told.intervals.get("auroc", (1.0, 1.0))
     told_apart = "so the model may tell the classes no better than chance"
-    said = [f"The 95% interval of the AUROC, {low:.1%} to {high:.1%}, includes 50%, {told_apart}."]
+    said = [f"The 95% interval of the AUROC, {low:.2%} to {high:.2%}, includes 50%, {told_apart}."]
     said = said if low <= 0.5 <= high else []
     answers = [sum(column) for column in zip(*told.confusion, strict=True)]
     occurs = [sum(row) for row in told.confusion]
@@ -185,15 +207,17 @@ def weak_answers(told: ToldAnswers | None, classes: Sequence[str]) -> str:
         named = [f"'{classes[at] if at < len(classes) else at}'" for at in never[:MOST_NAMED]]
         more = f" and {len(never) - MOST_NAMED:,} more" if len(never) > MOST_NAMED else ""
         rows = sum(occurs[at] for at in never)
+        cut = "At a cut of 0.5 no" if len(answers) == 2 else "No"
         said.append(
-            f"No row is predicted as {', '.join(named)}{more}, and {rows:,} {'is' if rows == 1 else 'are'}."
+            f"{cut} row is predicted {', '.join(named)}{more}; "
+            f"{rows:,} row{'s are' if rows > 1 else ' is'} {'of these' if len(named) > 1 else named[0]}."
         )
     return " ".join(said)
 
 
-def below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[str]:
-    """Say which silos do worse, beyond chance, than the most common class of their scored rows as the only
-    answer."""
+def below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[tuple[str, float, float]]:
+    """Return the silos that do worse, beyond chance, than the most common class of their scored rows as the
+    only answer: name, value, and share of that class."""
     metric, found = summary.metric, []
     if summary.main and chance.guesses(summary, summary.main[1]):
         return []  # which is said of the run
@@ -202,8 +226,15 @@ def below_guessing(summary: Summary, held: Mapping[str, Held]) -> list[str]:
         if metric.name != ACCURACY.name or value is None or guess is None or not (of and of.out):
             continue
         if chance.interval(value, of.out)[1] < guess < 1:
-            found.append(f"silo {name} has {metric.write(value)}, and that class {metric.write(guess)}")
-    said = "; ".join(found[:MOST_NAMED])
-    said += f"; and {len(found) - MOST_NAMED:,} more silos" if len(found) > MOST_NAMED else ""
-    head = f"{metric.label} is below guessing, the share of the most common class in a silo's scored rows"
-    return [f"{head}: {said}"] if found else []
+            found.append((name, value, guess))
+    return found
+
+
+def guesses_beat(summary: Summary, held: Mapping[str, Held]) -> list[str]:
+    """Say which silos are below guessing."""
+    write, found = summary.metric.write, below_guessing(summary, held)
+    said = "; ".join(f"silo {name} has {write(value)}, and that class {write(guess)}"
+                     for name, value, guess in found[:MOST_NAMED])  # fmt: skip
+    said += f"; and {count_of(len(found) - MOST_NAMED, 'more silo')}" if len(found) > MOST_NAMED else ""
+    head = f"{summary.metric.label} is below guessing, the share of the most common class in a silo's"
+    return [f"{head} scored rows: {said}"] if found else []

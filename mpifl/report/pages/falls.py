@@ -11,71 +11,69 @@ from typing import Any
 import numpy as np
 
 from mpifl.common import Names
-from mpifl.common.pages import Block, Fold, Said
+from mpifl.common.pages import Block, Fold, HowTo, Said
 from mpifl.report.judging import NAMES
 from mpifl.report.pages.diverged import Event, since
-from mpifl.report.runs import Held, Summary, chance, units
+from mpifl.report.runs import Held, Summary, again, chance, units
 from mpifl.run.folder import number
 
 USUAL, SHARE = 6, 0.05
-"""A fall is a step down of this share of the whole span, and more than chance makes of the rows; where that
-is not known, of more than so many times the usual step."""
+"""A fall is a step down of this share of the whole span. It is more than chance makes of the rows, or of
+other figures of its round. Where chance is not known, it is more than so many times the usual step."""
 MOST_FALLS, MOST_BLAMED, MOST_NAMED = 3, 3, 10
 MOST_LOOKED = 200
 """The largest falls of which some may exceed chance."""
-UNKNOWN = "not known why"
+UNKNOWN = "no cause is known"
 DEEP = 0.25
-"""A fall of this share of the whole span is told at the top."""
+"""The largest fall is told at the top if it is of this share of the whole span, or by USUAL a large one."""
 NEAR, LONG = 10, 3
 """A mean update is told as long if it is so many times the median of so many rounds before and after it."""
+LAST, LEAST = 10, 3
+"""Rounds at the end whose values say what training changes: a quarter of all, within these limits."""
 FEWEST = 6
 """Right answers that a fall beyond chance loses at least: the exact p of five is 0.06."""
 
 
-def falls(summary: Summary, least: bool = True) -> list[tuple[int, float]]:
+def falls(summary: Summary) -> list[tuple[int, float]]:
     """Return the rounds of the largest falls, the largest first, and how much each is worse.
 
-    Args:
-        least: Whether a fall must exceed chance, or the run's usual steps.
+    Each exceeds the run's usual steps, or chance, or other figures of its round speak against chance.
     """
-    points, sign = _points(summary), 1 if summary.metric.higher_is_better else -1
+    (steps, usual, span), sign = _steps(summary), 1 if summary.metric.higher_is_better else -1
+    new, rows = dict(points_of(summary)), _rows(summary)
+    limit = max(0 if rows else USUAL * usual, SHARE * span)
+    largest = sorted((one for one in steps if one[1] > limit), key=lambda one: -one[1])
+    told = (
+        (at, by)
+        for at, by in largest[:MOST_LOOKED]
+        if not rows or chance.differ(new[at], new[at] + sign * by, rows) or _against(summary, at)
+    )
+    return list(islice(told, MOST_FALLS))
+
+
+def _steps(summary: Summary) -> tuple[list[tuple[int, float]], float, float]:
+    """Return by how much each round is worse than the one before, the usual step, and the whole span."""
+    points, sign = points_of(summary), 1 if summary.metric.higher_is_better else -1
     points = [one for one in points if one[0] < (since(summary) or math.inf)]  # later ones are of no use
     steps = [(at, sign * (old - new)) for (_, old), (at, new) in pairwise(points)]
     if not steps:
-        return []
-    values, usual = [value for _, value in points], median(abs(step) for _, step in steps)
-    new, rows = dict(points), _rows(summary)
-    limit = max(0 if rows else USUAL * usual, SHARE * (max(values) - min(values))) if least else 0.0
-    largest = sorted((one for one in steps if one[1] > limit), key=lambda one: -one[1])
-    if not least or not rows:
-        return largest[:MOST_FALLS]
-    looked = largest[:MOST_LOOKED]
-    beyond = ((at, by) for at, by in looked if chance.differ(new[at], new[at] + sign * by, rows))
-    return list(islice(beyond, MOST_FALLS))
+        return [], 0.0, 0.0
+    values = [value for _, value in points]
+    return steps, median(abs(step) for _, step in steps), max(values) - min(values)
 
 
 def deepest_fall(summary: Summary) -> str:
     """Say when a run fell far, and when it was back; "" of one that did not."""
-    found, points, metric = falls(summary), dict(_points(summary)), summary.metric
-    if not found or found[0][1] < DEEP * (max(points.values()) - min(points.values())):
+    found, points, metric = falls(summary), dict(points_of(summary)), summary.metric
+    _, usual, span = _steps(summary)
+    if not found or found[0][1] <= min(DEEP * span, USUAL * usual):
         return ""
     (at, by), sign = found[0], 1 if metric.higher_is_better else -1
-    verb, before = "fell" if sign > 0 else "rose", points[at] + sign * by
+    verb, before = f"{metric.title} {'fell' if sign > 0 else 'rose'}", points[at] + sign * by
     back = next((nth for nth, value in points.items() if nth > at and sign * (value - before) >= 0), None)
     then = f"round {back:,} is the first one that is" if back else "no later round is"
-    said = f"It {verb} by {units.points(by, metric)} to {metric.write(points[at])} in round {at:,}"
+    said = f"{verb} by {units.points(by, metric)} to {metric.write(points[at])} in round {at:,}"
     return f"{said}; {then} as good as before."
-
-
-def slid(summary: Summary, at: int, best: float) -> str:
-    """Say how much worse the last round is than the best one, and what chance makes of that."""
-    value, metric, rows = number(summary.records[-1], summary.judged_by or ""), summary.metric, summary.rows
-    if value is None or value == best:
-        return ""
-    said = f"; round {summary.rounds:,} is {units.points(abs(best - value), metric)} worse"
-    if not rows or not chance.counts(metric):
-        return said
-    return f"{said}, {'more than chance makes' if chance.differ(best, value, rows) else 'within chance'}"
 
 
 def _rows(summary: Summary) -> int:
@@ -83,60 +81,67 @@ def _rows(summary: Summary) -> int:
     return summary.rows if chance.counts(summary.metric) else 0
 
 
+def last_values(summary: Summary) -> list[float]:
+    """Return the main metric in the last rounds, whose values say what more training changes."""
+    each = [value for _, value in points_of(summary)]
+    return each[-min(LAST, max(LEAST, len(each) // 4)) :]
+
+
+def moves(summary: Summary) -> bool:
+    """Return whether the last rounds change the main metric, by more than one row where rows are counted."""
+    last, rows, metric = last_values(summary), _rows(summary), summary.metric
+    if len(last) < 2 or not rows:
+        return len(last) < 2 or metric.write(min(last)) != metric.write(max(last))
+    return (max(last) - min(last)) * rows > 1 + 1e-9
+
+
 def rule(summary: Summary) -> list[str]:
-    """Say which falls are told, the largest first, and what their intervals take for granted."""
-    if len(_points(summary)) < 3:
+    """Say which falls are told, as `falls` chooses them."""
+    if len(points_of(summary)) < 3:
         return []
-    what, rows = "fall" if summary.metric.higher_is_better else "rise", _rows(summary)
-    before = f" before round {end:,}" if (end := since(summary)) else ""  # later ones are told as divergence
+    what, verb = ("fall", "fell") if summary.metric.higher_is_better else ("rise", "rose")
+    rows, end = _rows(summary), since(summary)
+    before = f" before round {end:,}" if end else ""  # later ones are told as divergence
+    none = f"{summary.metric.title} never {verb} sharply from one round to the next{before}."
+    found = [] if falls(summary) else [none]
     least = f"chance on the {rows:,} scored rows" if rows else f"{USUAL} times the median step"
-    least = f"both {least} and {SHARE:.0%} of the range over all rounds"
-    said = f"A {what}{before} is told where it exceeds {least}; the {MOST_FALLS} largest at most"
-    by_size = ", ".join(f"{at:,}" for at, _ in falls(summary))
-    said += f", which by size are of rounds {by_size}" * (", " in by_size)
-    found = [f"{said}." if by_size else f"No {what}{before} exceeds {least}."]
-    if not chance.counts(summary.metric):
-        return found
-    of_silos = (
-        f"A {what} of a silo is told where it exceeds both chance on its own rows and {USUAL} times its"
-    )
-    silos = any(record.get("silos") for record in summary.records)
-    found += [f"{of_silos} median step."] * silos
-    if not rows and not silos:
-        return found
-    return [*found, "Which answers changed is not recorded, so intervals are the widest possible ones."]
+    least += _or_against(summary) if rows else ""
+    of = f"{what} of more than {SHARE:.0%} of the range over all rounds"
+    found.append(f"A {of}{before} is told where it exceeds {least}.")
+    if chance.counts(summary.metric) and any(record.get("silos") for record in summary.records):
+        of_silos = f"both chance on its own rows and {USUAL} times its median step"
+        found.append(f"A {what} of a silo is told where it exceeds {of_silos}.")
+    return found
 
 
 def told_falls(summary: Summary, names: Names) -> list[Event]:
-    """Return the largest falls: from what to what, which silos fell, and what else happened in the round.
-
-    Where no fall is unusual, the largest is told as such.
-    """
-    metric, found, points = summary.metric, falls(summary), dict(_points(summary))
+    """Return the largest falls: from what to what, which silos fell, and what else happened in the round."""
+    metric, points, events = summary.metric, dict(points_of(summary)), list[Event]()
     verb, sign = ("falls", 1) if metric.higher_is_better else ("rises", -1)
-    usual = [] if found or len(points) < 3 else falls(summary, least=False)[:1]
-    events = []
-    for at, by in found or usual:
-        old, new = points[at] + sign * by, points[at]
-        who = f"Largest {verb[:-1]}: {metric.label}" if usual else metric.title
-        said = f"{who} {verb} by {units.points(by, metric)}, from {metric.write(old)} to "
-        why = _usual(summary, at, old, new) if usual else _why(summary, at, names)
-        events.append(Event(at, f"{said}{metric.write(new)}{_blamed(summary, at)}", why))
+    for at, by in falls(summary):
+        old, new = (metric.write(value) for value in (points[at] + sign * by, points[at]))
+        said = f"{metric.title} {verb} by {units.points(by, metric)}, from {old} to {new}"
+        events.append(Event(at, said + _blamed(summary, at), _why(summary, at, names)))
     return events
 
 
-def _usual(summary: Summary, at: int, old: float, new: float) -> str:
-    """Say why a fall is nothing unusual: within chance, or not much larger than other steps; or what speaks
-    against that: a loss that rose, or the rows of all silos."""
-    rows, metric = _rows(summary), summary.metric
-    place = next(nth for nth, record in enumerate(summary.records) if record["round"] == at)
-    if against := [*_losses(summary, place), *_at_all_silos(summary, place)]:
-        return "; ".join(against)
-    if rows and not chance.differ(old, new, rows):
-        reach = units.between(*chance.apart(new, old, rows), metric)
-        return f"may be chance: its 95% interval, {reach} on {rows:,} rows, includes 0"
-    step = median(abs(one - other) for (_, one), (_, other) in pairwise(_points(summary)))
-    return f"the median step between rounds is {units.points(step, metric)}"
+def _against(summary: Summary, at: int) -> list[str]:
+    """Say what speaks against chance in a round: a loss that rose, or the rows of all silos."""
+    place = _place(summary, at)
+    return [*_losses(summary, place), *_at_all_silos(summary, place)]
+
+
+def _or_against(summary: Summary) -> str:
+    """Say what in place of the scored rows may show a fall, as far as rounds tell it; see `_against`."""
+    told, pooled = {key for record in summary.records for key in record}, summary.metric.pooled
+    many = summary.rows_of_silos if pooled in told and summary.judged_by != pooled else 0
+    said = f", or on the {many:,} rows of all silos" * bool(many)
+    rises = f", or where a loss rises more than {chance.GREW}-fold in its round"
+    return said + rises * bool(told & {*chance.LOSSES})
+
+
+def _place(summary: Summary, at: int) -> int:
+    return next(nth for nth, record in enumerate(summary.records) if record["round"] == at)
 
 
 def _losses(summary: Summary, place: int) -> list[str]:
@@ -162,7 +167,7 @@ def _at_all_silos(summary: Summary, place: int) -> list[str]:
     return [f"{metric.label} falls by {by} on the {many:,} rows of all silos, more than chance makes"]
 
 
-def _points(summary: Summary) -> list[tuple[int, float]]:
+def points_of(summary: Summary) -> list[tuple[int, float]]:
     """Return round and value of what a run is judged by."""
     key = summary.judged_by or ""
     return [(r["round"], value) for r in summary.records if (value := number(r, key)) is not None]
@@ -170,29 +175,40 @@ def _points(summary: Summary) -> list[tuple[int, float]]:
 
 def _why(summary: Summary, at: int, names: Names) -> str:
     """Say what else happened in a round in which the model fell: who was absent, who is back, which loss."""
-    place = next(nth for nth, record in enumerate(summary.records) if record["round"] == at)
+    place = _place(summary, at)
     record, before = summary.records[place], summary.records[max(place - 1, 0)]
     out, was = (list(map(names.__getitem__, _absent(one))) for one in (record, before))
     back = [silo for silo in was if silo not in out]
     said = [f"{names.listed(out, MOST_NAMED)} left out of the round"] if out else []
     said += [f"{names.listed(back, MOST_NAMED)} back after being left out"] if back else []
     said += ["ranks lost in the round"] * bool(record.get("ranks_lost"))
-    said += _losses(summary, place)
     near = summary.records[max(place - NEAR, 0) : place + NEAR + 1]
     norms = [norm for r in near if (norm := number(r, "update_norm"))]
     if norms and (times := (number(record, "update_norm") or 0.0) / median(norms)) > LONG:
         said.append(f"the mean update was {times:.3g} times as long as in the median round near it")
-    return "; ".join([*(said or [UNKNOWN]), *_drawn(summary, place, names)])
+    return "; ".join([*(said or [UNKNOWN]), *_against(summary, at), *_drawn(summary, place, names)])
 
 
 def all_drawn(summary: Summary, names: Names) -> list[Block]:
     """Name all silos that rounds in which the model fell have drawn, where a sentence names some alone."""
-    of = {at for at, _ in falls(summary) or falls(summary, least=False)[:1]}
+    of = {at for at, _ in falls(summary)}
     each = ((r["round"], asked(r)) for r in summary.records if r["round"] in of)
     return [
         Fold(f"All {len(silos):,} silos that trained in round {at:,}", [Said(names.listed(silos))])
         for at, silos in each if len(silos) > MOST_NAMED
     ]  # fmt: skip
+
+
+def unexplained(summary: Summary) -> list[Block]:
+    """Return what to look at and to try where no cause of a fall is known."""
+    run, lr = summary.run, number(summary.job.get("local", {}), "lr")
+    steps = [("Where one silo falls, have it check its rows, labels and units.", "")]
+    if lr is not None:
+        said = f"Where all silos fall, try a lower learning rate. [local] lr is {lr:g}."
+        steps.append((said, again(run, "local.lr", lr / 10)))
+    said = "Try another seed. A fall that it does not have came from what this seed drew."
+    steps.append((said, again(run, "seed", summary.job.get("seed", 0) + 1)))
+    return [Said("What to do where no cause is known:"), HowTo(steps)]
 
 
 def asked(record: Mapping[str, Any]) -> list[str]:
@@ -256,14 +272,17 @@ def _blamed(summary: Summary, at: int) -> str:
         return ""
     old, new = (_values(record["silos"], summary.metric.name) for record in told[-2:])
     metric, sign = summary.metric, 1 if summary.metric.higher_is_better else -1
-    fell = sorted((sign * (new[silo] - old[silo]), silo) for silo in old.keys() & new.keys())
-    mark, worse = "−" if metric.higher_is_better else "+", sum(by < 0 for by, _ in fell)
-    worst = [
-        f"silo {NAMES[silo]} ({mark}{units.points(-by, metric)})" for by, silo in fell[:MOST_BLAMED] if by < 0
-    ]
-    if not worst or len(fell) < 2:
+    both = old.keys() & new.keys()
+    fell = sorted((by, silo) for silo in both if (by := sign * (new[silo] - old[silo])) < 0)
+    mark = "−" if metric.higher_is_better else "+"
+    each = [(f"{mark}{units.points(-by, metric)}", silo) for by, silo in fell]
+    if not each or len(both) < 2:
         return ""
-    return f"; silos that get worse: {worse:,} of {len(fell):,}, most {', '.join(worst)}"
+    alike = sum(by == each[0][0] for by, _ in each)
+    most = f"the most {', '.join(f'silo {NAMES[silo]} ({by})' for by, silo in each[:MOST_BLAMED])}"
+    if alike > MOST_BLAMED:
+        most = f"{'all' if alike == len(each) else f'{alike:,} of them the most,'} by {each[0][0][1:]}"
+    return f"; {len(each):,} of {len(both):,} silos get worse, {most}"
 
 
 def _values(silos: Mapping[str, object], name: str) -> dict[str, float]:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic_core import from_json
 
-from mpifl.common import LARGEST_FILE, InputError, one_line, read_whole
-from mpifl.common.pages import Block, Cell, Said, Table, charts
+from mpifl.common import LARGEST_FILE, InputError, count_of, one_line, read_whole
+from mpifl.common.pages import Block, HowTo, Said
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.judging import NONE_HELD_OUT, evaluates, ranked, scores, why_none
-from mpifl.report.runs import Difference, Held, Summary, chance, one_class, trains_alone, units
+from mpifl.report.judging import NONE_HELD_OUT, ranked, scores, why_none
+from mpifl.report.runs import (
+    Difference,
+    Held,
+    Summary,
+    chance,
+    how_to_tell,
+    one_class,
+    rests_on,
+    trains_alone,
+    units,
+)
 from mpifl.run.folder import same_data
-from mpifl.run.job import OF_SUMS
 
 SEEDS, EXAMPLES = "the seeds", "the held-out examples"
 """What chance comes from."""
@@ -28,12 +36,11 @@ PAIRED = (
     "not recorded, so the interval is the widest possible one. It is widened to 0 where McNemar's exact test "
     "sees no difference. Rows count as independent. Nothing is corrected for the number of silos."
 )
-TOLD = (
-    "The table is of mpifl baseline; baseline.html in the folder above has more. "
-    "Difference: federated − alone, on the same test rows. Interval and p are corrected by Holm for the "
-    "number of silos. A difference is seen where p is at most 0.05:"
+ASKED = "Did it help a silo?"
+OF_OTHERS = (
+    "Only the silo with the labels can have a figure of its own. The others hold no labels: no model can be "
+    "trained or scored on their columns alone."
 )
-TOLD_HEADS = ("silo", "alone", "federated", "difference", "corrected interval", "outcome")
 MOST_NAMED = 3
 """Silos that are named as below guessing."""
 
@@ -51,6 +58,8 @@ class Gain(NamedTuple):
     held: tuple[str, ...] = ()
     reach: tuple[float, float] | None = None
     """Where `by` lies with 95 % by the held-out examples, where that is known."""
+    few: str = ""
+    """On how few rows of the rarer class it rests, in words; "" where they are enough."""
 
     @property
     def look(self) -> str:
@@ -89,7 +98,14 @@ def gains(
             reach = chance.apart(one, other, of.out)
             seen[EXAMPLES] = reach[0] > 0 or reach[1] < 0
         told = all(seen.values()) if seen else None
-        found[name] = Gain(other, sign * (one - other), told, tuple(seen), reach)
+        found[name] = Gain(
+            other,
+            round(sign * (one - other), 12),
+            told,
+            tuple(seen),
+            reach,
+            rests_on(of.events if of else None),
+        )
     return found
 
 
@@ -108,24 +124,6 @@ def held_against(found: Iterable[Gain]) -> str:
     return said + (f" {PAIRED}" if EXAMPLES in parts else "")
 
 
-def drawn_around_zero(
-    found: Sequence[tuple[str, float, float, float] | None], metric: MetricInfo
-) -> tuple[list[Cell], list[str]]:
-    """Draw differences with their intervals; return a cell for each, and what is written below their axis.
-
-    Args:
-        found: The words of each, itself, and the ends of its interval; None of one that is not known.
-        metric: What they are of.
-    """
-    most = charts.ticks(0.0, max((abs(end) for one in found if one for end in one[1:]), default=1.0))[-1]
-    scale, end = charts.Scale(-most, most), f"{100 * most if metric.share else most:g}"
-    cells = []
-    for one in found:
-        by, low, high = (100 * scale(of) for of in one[1:]) if one else (0, 0, 0)
-        cells.append(Cell(one[0], one[1], dots=[by], span=(low, high), zero=50) if one else Cell("–", ""))
-    return cells, [f"−{end}", "0", f"+{end}"]
-
-
 def values(summary: Summary) -> dict[str, float]:
     """Return the main metric of each silo that has one, by its name, the worst first."""
     return {name: value for name, value in ranked(scores(summary), summary.metric) if value is not None}
@@ -139,62 +137,26 @@ def gain_unknown(summary: Summary) -> list[Block]:
     """
     if not (how := how_to_tell(summary)):
         return []
-    who = "party" if "split" in summary.job else "silo"
     if summary.diverged:
-        return [Said(f"Did it help a {who}? No: the run diverged.")]
+        return [Said(f"{ASKED} No: the run diverged.")]
     if told := _told_by_baseline(summary):
-        return told
+        return [Said(f"{ASKED} {told}")]
     if summary.main and not scores(summary) and why_none(summary.job, scored=True) == NONE_HELD_OUT:
-        how = "No silo holds out rows: partition the data anew with '--test', and train again."
-    return [Said(f"Did it help a {who}? This page cannot tell, since no {who} was trained alone. {how}")]
+        how = [("No silo holds out rows: partition the data anew with --test, and train again.", "")]
+    more = f" {OF_OTHERS}" if "split" in summary.job else ""
+    return [Said(f"{ASKED} This page cannot tell, since no silo was trained alone.{more}"), HowTo(how)]
 
 
-def how_to_tell(summary: Summary) -> str:
-    """Say what shows whether a run helped a silo; "" of exact sums, and of silos that train alone."""
-    algorithm, run = summary.job.get("algorithm", {}), shlex.quote(str(summary.run))
-    if algorithm.get("name") in OF_SUMS or trains_alone(summary.job):
-        return ""
-    if "split" in summary.job:
-        how = "To answer, the party with the labels trains a model on its own columns alone"
-        return f"{how}, with the same training and test rows."
-    if "privacy" in summary.job or "security" in summary.job:
-        given = evaluates(summary, "--data", str(summary.job.get("shards", "SHARDS")))
-        how = "Each silo can tell for itself. It trains a model alone, on the rows outside its test split."
-        how += f" {given} scores this run's model on the test rows of its shards. The same command with the"
-        return f"{how} folder of the silo's own run scores its own model on the same rows."
-    if summary.own_models or "personal" in algorithm:
-        how = (
-            f"Copy {run}/job.toml to alone.toml. Let its [algorithm] be name = 'ditto', lambda = 0. Then run"
-        )
-        return (
-            f"{how} 'mpifl train alone.toml --out {run}-alone' and 'mpifl report {run} --alone {run}-alone'."
-        )
-    return f"To answer, run 'mpifl baseline {run}/job.toml --out {run}-baseline'."
-
-
-def _told_by_baseline(summary: Summary) -> list[Block]:
-    """Return the verdict of `mpifl baseline` and its table of silos where a run is its federated one."""
+def _told_by_baseline(summary: Summary) -> str:
+    """Return the verdict of `mpifl baseline` where a run is its federated one, and where its page is; "" of
+    other runs."""
     run = summary.run.absolute()
     # none there, or not one of ours
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         if run.name == "federated":
             told = from_json(read_whole(run.parent / "baseline.json", LARGEST_FILE))
-            verdict, test = (one_line(str(told[key])) for key in ("verdict", "test"))
-            said = f"Did it help a silo? {verdict} {TOLD} {test}."
-            rows = [[name, *_told_of(one, summary.metric)] for name, one in told["silos"].items()]
-            return [Said(said), Table.of(TOLD_HEADS, rows, text=5)]
-    return []
-
-
-def _told_of(one: Mapping[str, Any], metric: MetricInfo) -> list[str]:
-    """Return the cells of a silo, given its record in `baseline.json`."""
-    values = [one[key] for key in ("alone", "federated")]
-    written = ["–" if value is None else metric.write(value) for value in values]
-    came = one_line(str(one.get("outcome", one["judged"])))
-    if "difference" not in one:
-        return [*written, "–", "–", came]
-    by = Gain(values[0], one["difference"], None).write(metric)
-    return [*written, by, units.between(one["low"], one["high"], metric), came]
+            return f"{one_line(str(told['verdict']))} {run.parent / 'baseline.html'} has each silo."
+    return ""
 
 
 def gains_over(alone: Summary, summary: Summary, held: Mapping[str, Held]) -> dict[str, Gain]:
@@ -222,27 +184,39 @@ def gains_over(alone: Summary, summary: Summary, held: Mapping[str, Held]) -> di
     return gains(values(summary), values(alone), summary.metric, held)
 
 
-def _together(found: Mapping[str, Gain], metric: MetricInfo, against: str, setting: str) -> str:
-    """Say what the silos gain as a whole: their means, and a paired t-test over them."""
-    by, other = (
-        fmean(each) for each in zip(*((gain.by, gain.other) for gain in found.values()), strict=True)
-    )
+def gained(
+    found: Mapping[str, Gain],
+    metric: MetricInfo,
+    against: str = ALONE,
+    setting: str = THIS,
+    others: Sequence[Mapping[str, Gain]] = (),
+    begin: str = "The",
+) -> str:
+    """Say what silos gain together, by a paired t-test over them, and at how many the change exceeds chance.
+
+    `others` is what they gain by other settings that are held against the same: Holm corrects for these.
+    `begin` may say of which rows they are.
+    """
+    by, other = fmean(gain.by for gain in found.values()), fmean(gain.other for gain in found.values())
     up, down = (sum(sign * gain.by > 0 for gain in found.values()) for sign in (1, -1))
     words = ("higher", "lower") if metric.higher_is_better else ("lower", "higher")
     counts = zip((up, down, len(found) - up - down), (*words, "equal"), strict=True)
     each = ", ".join(f"{many:,} {'are' if many > 1 else 'is'} {word}" for many, word in counts if many)
     served = other + (by if metric.higher_is_better else -by)
     change = Gain(other, by, None).write(metric) + (" points" if metric.share else "")
-    test = chance.over_seeds({name: gain.by for name, gain in found.items()}, dict.fromkeys(found, 0.0))
-    if test is not None:  # of several silos
-        p = units.probability(test.p)
-        change += (
-            f"; 95% interval {units.between(test.low, test.high, metric)}, p {p if '<' in p else f'= {p}'}"
-        )
-        change += " by a paired t-test over the silos"
+    tests = [
+        test for of in (found, *others)
+        if (test := chance.over_seeds({name: gain.by for name, gain in of.items()}, dict.fromkeys(of, 0.0)))
+    ]  # fmt: skip
+    if len(found) > 1:
+        test, corrected = chance.holm(tests)[0]
+        reach, p = units.between(*test.reach, metric), units.probability(corrected)
+        change += f"; 95% interval {reach}, p {p if '<' in p else f'= {p}'} by a paired t-test over the silos"
+        if len(tests) > 1:
+            change += f", both corrected by Holm for the {len(tests):,} settings held against {against}"
     return (
-        f"The silos' mean is {metric.write(served)} with {setting} and {metric.write(other)} with {against} "
-        f"({change}). Of {len(found):,} silo{'s' * (len(found) > 1)}, {each}"
+        f"{begin} silos' mean is {metric.write(served)} with {setting} and {metric.write(other)} with "
+        f"{against} ({change}). Of {count_of(len(found), 'silo')}, {each}{_singly(found)}"
     )
 
 
@@ -257,11 +231,6 @@ def _largest_loss(found: Mapping[str, Gain], metric: MetricInfo, held: Mapping[s
         f"Silo {name} loses most beyond chance: {units.points(by, metric)}, 95% interval {reach} "
         f"({held[name].words()}). Why is not known."
     )
-
-
-def gained(found: Mapping[str, Gain], metric: MetricInfo, against: str = ALONE, setting: str = THIS) -> str:
-    """Say what silos gain together, and at how many of them the change exceeds chance; by which setting."""
-    return f"{_together(found, metric, against, setting)}{_singly(found)}"
 
 
 def compared(
@@ -301,5 +270,9 @@ def _singly(found: Mapping[str, Gain]) -> str:
     if any(gain.seen is None for gain in found.values()):
         return f". {UNTOLD}"
     rest = len(looks) - better - worse
-    up, down = (f"{many:,} do{'es' * (many == 1)}" for many in (better, worse))
-    return f". Beyond chance, {up} better, {down} worse, and {rest:,} show{'s' * (rest == 1)} no difference."
+    up, down = (f"{many:,} do{'es' * (many == 1)}" if many else "none does" for many in (better, worse))
+    said = f". Beyond chance, not corrected for the number of silos: {up} better, {down} worse, "
+    said += f"and {rest:,} show{'s' * (rest == 1)} no difference."
+    few = [f"silo {name} {gain.few}" for name, gain in found.items() if gain.look and gain.few]
+    more = f" (and {len(few) - MOST_NAMED:,} more)" * (len(few) > MOST_NAMED)
+    return said + f" Of these, {', '.join(few[:MOST_NAMED])}{more}." * bool(few)

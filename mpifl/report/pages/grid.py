@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mpifl.common.pages import Figure, Grid, Mark, Place, Plot
+from mpifl.report.runs import Standing, curve_legends, settings
 
 WIDE, HIGH = 1000, 100
 FAINT = 0.08
@@ -17,11 +18,13 @@ FEWEST_LINES = 8
 
 @dataclass(frozen=True)
 class Tried:
-    """A point of the grid: its settings in the order of the keys, what came of it, where its page lies."""
+    """A point of the grid: its settings in the order of the keys, what came of it, where its page lies, and
+    the name that was given to it."""
 
     settings: tuple[str, ...]
     value: float | None
     link: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,23 @@ class Scaled:
     def told(self, one: Tried) -> str:
         """Return what a point is, and what came of it."""
         named = zip(self.keys, one.settings, strict=True)
-        return f"{', '.join(f'{key} {word}' for key, word in named)}: {self.write(self.value(one))}"
+        told = one.name or ", ".join(f"{key} {word}" for key, word in named)
+        return f"{told}: {self.write(self.value(one))}"
+
+
+def grid_of_settings(found: Sequence[Standing], link: Callable[[Standing], str]) -> Figure | None:
+    """Draw what came of the keys that vary, all of them: else a place would not say which setting it is."""
+    keys = curve_legends.free_keys([one.group for one in found])
+    if len(keys) > curve_legends.MOST_NAMED:
+        return None
+    tried = []
+    for one in found:
+        job = settings(one.group.runs[0].job)
+        words = tuple(curve_legends.value(job.get(key)) for key in keys)
+        tried.append(Tried(words, one.mean, link(one), one.group.runs[0].called))
+    metric = found[0].metric
+    named = [curve_legends.heading(key, keys) for key in keys]
+    return grid(named, tried, metric.title, metric.write, metric.best)
 
 
 def grid(
@@ -60,6 +79,8 @@ def grid(
     More than two keys are drawn as parallel coordinates, of FEWEST_LINES on.
     """
     points = [one for one in tried if one.value is not None]
+    if len({one.settings for one in points}) < len(points):
+        return None
     if len(keys) < 2 or len(points) < (2 if len(keys) == 2 else FEWEST_LINES):
         return None
     scaled = Scaled(keys, points, write, best(one.value for one in points))
@@ -84,7 +105,7 @@ def _cell(scaled: Scaled, one: Tried | None) -> tuple[str, int | None, bool, str
     if one is None:
         return "–", None, False, ""
     shade = min(int(SHADES * scaled.strength(one)), SHADES - 1)
-    return scaled.write(scaled.value(one)), shade, one.value == scaled.top, one.link
+    return f"{one.name} {scaled.write(scaled.value(one))}".strip(), shade, one.value == scaled.top, one.link
 
 
 def _parallel(scaled: Scaled) -> Plot:

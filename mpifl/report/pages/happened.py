@@ -8,19 +8,30 @@ from math import ceil
 from statistics import fmean, median
 from types import MappingProxyType
 
-from mpifl.common import Names
+from mpifl.common import Names, count_of
 from mpifl.common.pages import Figure, Table
-from mpifl.report.judging import NAMES, evaluates, ranked, scores, why_none
+from mpifl.report.judging import NAMES, evaluates, ranked, scores, unscored
 from mpifl.report.observers import HELD_OUT, best_round, judged
 from mpifl.report.pages import diverged
-from mpifl.report.pages.diverged import Event, below_guessing
-from mpifl.report.pages.falls import MOST_NAMED, all_drawn, asked, deepest_fall, rule, slid, told_falls
-from mpifl.report.pages.trust_section import spent
+from mpifl.report.pages.diverged import Event, below_guessing, guesses_beat
+from mpifl.report.pages.falls import (
+    MOST_NAMED,
+    UNKNOWN,
+    all_drawn,
+    asked,
+    deepest_fall,
+    rule,
+    told_falls,
+    unexplained,
+)
+from mpifl.report.pages.trust_section import spent, suspected
 from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, units
-from mpifl.run.folder import number, why_lost
+from mpifl.run.folder import number
 
-MOST_LEFT_OUT, MOST_MINDED = 20, 3
+MOST_LEFT_OUT, MOST_MINDED, MOST_SUSPECTED = 20, 3, 10
+NO_PROOF = " A score tells nothing of a silo's updates: it is of the shared model on the silo's own rows."
 NO_FAULT = "No silo was left out of a round, and no rank was lost."
+LATE = "later than [clock] deadline"
 ALL_ASKED = "All silos that were asked have answered, and no rank was lost."
 
 
@@ -37,7 +48,7 @@ def verdict(
             deepest_fall(summary),
             spent(summary),
             stopped,
-            "" if diverged.of_no_use(summary) else _of_silos(summary, held),
+            "" if diverged.of_no_use(summary) else _of_silos(summary, names, held),
         )
         if one
     ]
@@ -54,30 +65,17 @@ def _reached(summary: Summary) -> str:
     tested = "the test rows of all silos" if "split" in summary.job else "the server's test set"
     key, rows = (summary.main or [""])[0], 0 if final is not None else summary.rows
     ends = None if useless else chance.reach_at_end(summary, metric, key, rows)
-    sure = f" (95% interval {metric.write(ends[0])} to {metric.write(ends[1])})" if ends else ""
+    sure = f" (95% interval {units.reach(ends, metric)})" if ends else ""
     if final is not None:
         whose = tested if metric.test in summary.at_end else "the test rows of all silos"
         return f"{title} is {metric.write(final)}{sure} on {whose}, scored once at the end{by}{end}"
     if judged is None or (value := summary.figure(judged)) is None:
-        return _unscored(summary)
+        return unscored(summary)
     held = "the silos' validation rows" if summary.by_valid else HELD_OUT
     held = f"on {held}, taken together as one set"
     of = {metric.test: f"on {tested}", metric.pooled: held}
     mean = f"as the silos' mean, weighted by {'validation rows' if summary.by_valid else 'examples'}"
     return f"{title} is {metric.write(value, summary.target)}{sure} {of.get(judged, mean)}{by}{end}"
-
-
-def _unscored(summary: Summary) -> str:
-    """Say why a run has no score, and what would give one; "" of one that makes a table or curves."""
-    if any(key in summary.records[-1] for key in ("table", "survival", "noised")):
-        return ""
-    why, more = why_none(summary.job), ""
-    hidden = why.startswith("withheld")
-    why = f"Scores of silos are {why}" if hidden else f"There are no scores of silos{why[why.index(':') :]}"
-    if "privacy" in summary.job:
-        more = ", or set [privacy] evaluate_unprotected = true, whose scores no noise protects"
-    test = "a test set of the server (test.h5 in the shard folder)"
-    return f"No round was scored. {why}. To get a score, add {test}{more}."
 
 
 def _of_target(summary: Summary) -> str:
@@ -88,10 +86,6 @@ def _of_target(summary: Summary) -> str:
     when = f"was reached in round {at:,}" if at else f"was not reached{'' if summary.finished else ' yet'}"
     where = " on the silos' validation rows" if summary.by_valid else ""
     lost, rows = f", and {since}" if (since := missed_since(summary)) else "", summary.rows
-    below = [] if at is None or lost else _below(summary, at)
-    if below:
-        named = f"{', '.join(f'{nth:,}' for nth in below[:MOST_NAMED])}{', ...' * (len(below) > MOST_NAMED)}"
-        where += f", and missed again in {len(below):,} later round{'s' * (len(below) > 1)} ({named})"
     best = None if at else best_round(summary.records, summary.metric)
     value = best[1] if best else summary.figure(summary.judged_by or "")
     said = f"; the target, {target}, {when}{where}{lost}"
@@ -110,17 +104,7 @@ def _doubt(summary: Summary, at: int) -> str:
     if not found or summary.target is None or not summary.rows or not chance.counts(summary.metric):
         return ""
     may = chance.interval(found[1], summary.rows)[0] < summary.target
-    return f"; on {summary.rows:,} rows this may be chance" * may
-
-
-def _below(summary: Summary, at: int) -> list[int]:
-    """Return the rounds after the first one at the target whose model is not at it."""
-    later = ((r["round"], judged(r, summary.metric)) for r in summary.records if r["round"] > at)
-    return [
-        nth
-        for nth, found in later
-        if found and summary.target is not None and not summary.metric.reaches(found[1], summary.target)
-    ]
+    return f"; {summary.rows:,} row{' is' if summary.rows == 1 else 's are'} too few to be sure of that" * may
 
 
 def missed_since(summary: Summary) -> str:
@@ -135,7 +119,7 @@ def missed_since(summary: Summary) -> str:
     return f"missed since round {min((at for at, found in told if found and at > good), default=good):,}"
 
 
-def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
+def _of_silos(summary: Summary, names: Names, held: Mapping[str, Held]) -> str:
     """Say how the model serves the silos, if more than one was scored."""
     told = scores(summary)
     each = ranked(told, summary.metric)
@@ -151,11 +135,18 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
     if low == high:
         return f"All {len(found):,} silos have {write(low)}{where}. {one}".rstrip()
 
+    doubted = suspected(summary, names)
+    doubts = {"rows of one class": alike, "suspected": doubted,
+              "below guessing": [name for name, *_ in below_guessing(summary, held)]}  # fmt: skip
+
     def who_has(end: float) -> str:
-        names = [name for name, value in found if value == end]
-        said = NAMES.listed(names, MOST_NAMED)
-        said += " (rows of one class)" if set(names) <= set(alike) else ""
-        return f"{said[:1].upper()}{said[1:]} {'are' if len(names) > 1 else 'is'}"
+        called = [name for name, value in found if value == end]
+        said = NAMES.listed(called, MOST_NAMED)
+        for doubt, of in doubts.items():
+            those = [name for name in called if name in of]
+            which = "" if those == called else f": {', '.join(those[:MOST_NAMED])}"
+            said += f" ({doubt}{which})" * bool(those)
+        return f"{said[:1].upper()}{said[1:]} {'are' if len(called) > 1 else 'is'}"
 
     own = " Each silo has a model of its own." if summary.personal else ""
     algorithm, main = summary.job.get("algorithm", {}), summary.main
@@ -168,6 +159,7 @@ def _of_silos(summary: Summary, held: Mapping[str, Held]) -> str:
         f"The mean over silos, each counted once, is {mean}{where}. {who_has(low)} the worst of "
         f"{len(found):,} silos, with {write(low)}. {who_has(high)} the best, with {write(high)}. "
         f"The median is {write(half)}."
+        f"{NO_PROOF * any(name in doubted for name, value in found if value in (low, high))}"
         f"{own}{lacks * bool(without)} {one}"
     ).rstrip()
 
@@ -180,53 +172,44 @@ def minded(summary: Summary, names: Names, held: Mapping[str, Held] = MappingPro
         for silos, at, _ in absent[:MOST_MINDED]
     ]
     if others := sum(len(silos) for silos, _, _ in absent[MOST_MINDED:]):
-        found.append(f"{others:,} more silos were left out of some rounds")
+        was = "was" if others == 1 else "were"
+        found.append(f"{count_of(others, 'more silo')} {was} left out of some rounds")
     if summary.model_round and not summary.by_valid:
         found.append("the best round was chosen on the rows that score it, so its figures are optimistic")
     found += diverged.fallen(summary)
+    if who := suspected(summary, names):
+        to_do = "figures are provisional until they are checked (see Trust)"
+        found.append(f"suspected of wrong updates: {NAMES.listed(who, MOST_SUSPECTED)}; {to_do}")
     said = [one for one in summary.remarks
             if not one.startswith("without test") and not chance.names_divergence(one)]  # fmt: skip
-    return [*said, *below_guessing(summary, held), *found]
+    return [*said, *guesses_beat(summary, held), *found]
 
 
-def events(summary: Summary, names: Names, more: Sequence[Event] = (), going: bool = False) -> list[Event]:
+def events(summary: Summary, names: Names, more: Sequence[Event] = ()) -> list[Event]:
     """Return what happened, in the order of rounds: the target, the best round, falls, silos left out, ranks
-    lost, `more`, and where a run ended that is neither finished nor still `going`."""
+    lost, and `more`."""
     found = [*_marks(summary), *diverged.divergence(summary, names), *told_falls(summary, names), *more]
-    found += _left_out(summary.records, names)
-    if not summary.finished and not going:
-        found.append(_broken_off(summary))
+    found += _left_out(summary, names)
     for record in summary.records:
         if isinstance(lost := record.get("ranks_lost"), list) and lost:
             found.append(Event(record["round"], f"Ranks lost: {', '.join(map(str, lost))}"))
     return sorted(found, key=lambda one: one.round)
 
 
-def _broken_off(summary: Summary) -> Event:
-    """Return where a run ended that is not finished, and why, as far as that is recorded."""
-    last = summary.records[-1]
-    when, took = units.moment(number(last, "time")), number(last, "seconds")
-    told = [f"it ended on {when.replace(' ', ' at ')}"] if when else []
-    told += [f"it took {units.seconds(took)}"] if took is not None else []
-    said = f"The last recorded round{': ' if told else ''}{' and '.join(told)}"
-    return Event(summary.rounds, said, why_lost(summary.run) or "why the run stopped is not recorded")
-
-
-def happened(
-    summary: Summary, names: Names, more: Sequence[Event] = (), going: bool = False
-) -> Figure | None:
+def happened(summary: Summary, names: Names, more: Sequence[Event] = ()) -> Figure | None:
     """Return what happened as a part of a page; None where nothing did."""
-    found = events(summary, names, more, going)
+    found = events(summary, names, more)
     rows = [[f"{one.round:,}", one.what, one.reason] for one in found]
     heads = ["round", "what happened", "reason"]
     if not any(one.reason for one in found):
         heads, rows = heads[:2], [row[:2] for row in rows]
     told = any("faults" in record for record in summary.records)
-    fault = any(record.get("faults") or record.get("ranks_lost") for record in summary.records)
+    fault = bool(missed(summary.records)) or any(record.get("ranks_lost") for record in summary.records)
     each = _asked(summary, names)
     note = [*each, *[ALL_ASKED if each else NO_FAULT] * (told and not fault), *rule(summary)]
     table = Table.of(heads, rows, text=1)
     blocks = [table, *all_drawn(summary, names)]
+    blocks += unexplained(summary) if any(UNKNOWN in one.reason for one in found) else []
     return Figure("What happened", " ".join(note), blocks, wide=True) if rows else None
 
 
@@ -238,7 +221,10 @@ def _asked(summary: Summary, names: Names) -> list[str]:
     each = " to ".join(str(end) for end in sorted({min(many), max(many)}))
     ever, every = {NAMES[one] for of in drawn for one in of}, seen(summary, names)
     whole, never = max(names.many, len(every)), [one for one in every if one not in ever]
-    said = [f"Each round asks {each}{f' of {whole:,}' if whole > max(many) else ''} silos."]
+    asks = (
+        f"{each} of {count_of(whole, 'silo')}" if whole > max(many) else f"{each} silo{'s' * (each != '1')}"
+    )
+    said = [f"Each round asks {asks}."]
     if never:
         said.append(f"Never asked, and so never trained: {names.listed(never, MOST_NAMED)}.")
     return said
@@ -254,8 +240,7 @@ def _marks(summary: Summary) -> list[Event]:
     if best := best_round(summary.records, metric):
         where = " on validation rows" if summary.by_valid else ""
         beaten = f", {chance.NO_BETTER}" * chance.guesses(summary, best[1])
-        said = f"Best {metric.label}{where}: {metric.write(best[1])}{beaten}{slid(summary, *best)}"
-        found.append(Event(best[0], said))
+        found.append(Event(best[0], f"Best {metric.label}{where}: {metric.write(best[1])}{beaten}"))
     if summary.stopped:
         found.append(Event(summary.rounds, "The run stops early"))
     return found
@@ -266,8 +251,9 @@ def missed(records: Sequence[Mapping[str, object]]) -> list[tuple[str, list[int]
     rounds: dict[str, list[int]] = defaultdict(list)
     reasons: dict[str, str] = {}
     for record in records:
-        faults = record.get("faults")
-        for silo, reason in (faults if isinstance(faults, Mapping) else {}).items():
+        faults, late = record.get("faults"), record.get("late")
+        out = dict.fromkeys(late if isinstance(late, list) else (), LATE)
+        for silo, reason in (out | (faults if isinstance(faults, dict) else {})).items():
             rounds[silo].append(int(str(record["round"])))
             reasons[silo] = str(reason)
     return [
@@ -296,14 +282,35 @@ def _many(at: Sequence[int]) -> str:
     return f"{len(at):,} rounds: {units.spans(at)}" if len(at) > 1 else f"round {at[0]:,}"
 
 
-def _left_out(records: Sequence[Mapping[str, object]], names: Names) -> list[Event]:
+def _in_time(summary: Summary, reason: str) -> str:
+    """Say which keys would have a late silo count, and their values; "" of another reason."""
+    if "late" not in reason and "no answer within" not in reason:
+        return ""
+    job, ways = summary.job, list[str]()
+    for name in ("cohort", "clock"):
+        if (seconds := number(job.get(name) or {}, "deadline")) is not None:
+            ways.append(f"raise [{name}] deadline (now {seconds:g})")
+    local = job.get("local") or {}
+    work = "steps" if number(local, "steps") else "epochs"
+    now = number(local, work) or 1
+    ways.append(
+        f"lower [local] {work} (now {now:g})" if now > 1 else "set [local] steps, fewer than an epoch has"
+    )
+    if "letter" in reason and job.get("cohort", {}).get("late") != "next":
+        ways.append("set [cohort] late = 'next' (now 'never'), so that it counts in the next round")
+    return f". What to do: {', or '.join(ways)}"
+
+
+def _left_out(summary: Summary, names: Names) -> list[Event]:
     """Return the silos that were left out of rounds."""
-    absent, found = _together(records), []
+    absent, found = _together(summary.records), []
     for silos, at, reason in absent[:MOST_LEFT_OUT]:
         said = f"{names.listed(silos, MOST_NAMED)} {'are' if len(silos) > 1 else 'is'} left out"
         also = f" ({_many(at)})" if len(at) > 1 else ""
-        found.append(Event(at[0], f"{said[:1].upper()}{said[1:]}{also}", reason))
+        why = reason + _in_time(summary, reason)
+        found.append(Event(at[0], f"{said[:1].upper()}{said[1:]}{also}", why))
     if others := absent[MOST_LEFT_OUT:]:
         many, first = sum(len(silos) for silos, _, _ in others), min(at[0] for _, at, _ in others)
-        found.append(Event(first, f"{many:,} more silos are left out of some rounds"))
+        more = f"{count_of(many, 'more silo')} {'is' if many == 1 else 'are'}"
+        found.append(Event(first, f"{more} left out of some rounds"))
     return found

@@ -9,16 +9,20 @@ from re import fullmatch
 
 from mpifl.common import Names
 from mpifl.common.pages import Figure, charts
-from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers
+from mpifl.learning.metrics import ACCURACY, ToldAnswers
 from mpifl.report.judging import scores
 from mpifl.report.observers import TOGETHER
-from mpifl.report.pages.falls import falls
-from mpifl.report.runs import Held, Summary, chance, units
+from mpifl.report.pages.falls import falls, last_values, moves, points_of
+from mpifl.report.runs import Summary, chance, longer, units
 from mpifl.run.folder import number
 from mpifl.run.job import OF_SUMS
 
+TRAVELS = ("seconds_training", "seconds_communication")
 PARTS = ("training", "waiting", "communication", "evaluation", "checkpoint")
-IN_ROUNDS = ("training", "waiting for the slowest", "communication")
+REST = "other: the server between exchanges"
+"""What a round takes beyond its exchanges, by rank 0's clock: drawing silos, its step, mending what died."""
+MEASURED = "Communication is what exchanges take beyond the slowest training; other is the rest of the round."
+SPENT_ON = ("training", "waiting for the slowest", "communication", "scoring", "checkpoints", REST)
 SPENT = (
     ("whole round", "seconds", "test"),
     ("training, slowest rank", "seconds_training", "s1"),
@@ -28,8 +32,8 @@ SPENT = (
 )
 CARRIED = (("sent to silos", "bytes_sent", "test"), ("received", "bytes_received", "mean"))
 SAME = 0.005
-LAST, FEWEST = 10, 3
-"""Rounds at the end whose values say what training changes: a quarter of all, within these limits."""
+FLAT = 0.001
+"""What a curve that is flat may still gain, as a share."""
 MOST_TOLD = 5
 """Silos whose names are told of a round that left out more."""
 
@@ -42,17 +46,22 @@ def curve(summary: Summary, names: Names) -> Figure | None:
     shared, own = (", shared model", ", own models") if summary.personal else ("", "")
     called = {metric.test: f"test set{shared}", metric.pooled: held}
     lines = [_line(summary, called.get(main, "silos' mean, weighted by examples"), main, "test", write)]
-    several = len(scores(summary)) != 1
+    several = several_silos(summary)
     if several:
         lines.append(_line(summary, f"silos' mean{own}", f"{metric.silo}_mean", "mean", write))
     fallen = {at for at, _ in falls(summary)}
     points = [(float(r["round"]), number(r, main) if r["round"] in fallen else None) for r in summary.records]
     lines.append(charts.Line("falls" if metric.higher_is_better else "rises", points, "fall", ""))
     band = _band(summary, metric.silo) if several else None
-    title = f"{metric.title} over rounds"
-    return charts.lines(title, lines, band, metric.write_briefly, summary.target, wide=True,
+    return charts.lines(f"{metric.title} over rounds", lines, band, metric.write_briefly, summary.target,
+                        wide=True, log=bool(summary.before) and not metric.share,
                         note=_noted(summary, main), covers=_around(summary, main),
                         under=charts.Under("silo left out or rank lost", _wrong(summary, names)))  # fmt: skip
+
+
+def several_silos(summary: Summary) -> bool:
+    """Return whether several silos were scored, so that their mean and the worst say more than one does."""
+    return len(scores(summary)) != 1
 
 
 def _wrong(summary: Summary, names: Names) -> dict[float, str]:
@@ -70,32 +79,32 @@ def _wrong(summary: Summary, names: Names) -> dict[float, str]:
 
 def _noted(summary: Summary, main: str) -> str:
     """Say what the lines of the main metric are of."""
-    said = f"{_whose(summary)} Values beside names are of the last round{_other_round(summary)}."
+    kept, said = summary.model_round, f"{_whose(summary)} Values beside names are of the last round"
+    said += "." if kept in (None, summary.rounds) else f"; figures above are of the best round, {kept:,}."
     if (before := number(summary.before, main)) is not None:
         said += f" Before training it was {summary.metric.write(before)}."
     bound = summary.answers.get("silos", ToldAnswers()).within.get(summary.metric.name)
     if main == summary.metric.pooled and bound:
         exact = f"within {summary.metric.write_briefly(bound)} of the value by single rows"
         said += f" It is from counts over ranges of the probability, and not exact: {exact}."
-    if main != summary.metric.pooled or summary.figure(f"{summary.metric.silo}_mean") is None:
+    mean = summary.figure(f"{summary.metric.silo}_mean")
+    if main != summary.metric.pooled or mean is None or not several_silos(summary):
         return said.strip()
     rows = "all silos' validation rows" if summary.by_valid else TOGETHER
     said += f" The line '{rows}' takes all rows as one set; the silos' mean counts each silo alike."
     return said.strip()
 
 
-def _other_round(summary: Summary) -> str:
-    """Say of which other round the figures beside a chart are."""
-    kept = summary.model_round
-    return "" if kept in (None, summary.rounds) else f"; figures above are of the best round, {kept:,}"
-
-
 def _line(
     summary: Summary, name: str, figure: str, colour: str, write: charts.Write | None = None
 ) -> charts.Line:
-    points = [(float(r["round"]), number(r, figure)) for r in summary.records if figure in r]
-    known = [value for _, value in points if value is not None]
-    return charts.Line(name, points, colour, write(known[-1]) if write and known else None)
+    records = [{**summary.before, "round": 0}, *summary.records]
+    points = [(float(r["round"]), number(r, figure)) for r in records if figure in r]
+    known = [(at, value) for at, value in points if value is not None]
+    last = write(known[-1][1]) if write and known else None
+    if last and known[-1][0] != summary.rounds:
+        last += f" (round {known[-1][0]:,.0f})"
+    return charts.Line(name, points, colour, last)
 
 
 def _around(summary: Summary, key: str) -> list[float]:
@@ -112,10 +121,10 @@ def over_the_clock(summary: Summary) -> Figure | None:
     of = summary.judged_by or summary.metric.test
     timed = [(number(r, "virtual_seconds"), number(r, of)) for r in summary.records if of in r]
     points = [(at, value) for at, value in timed if at is not None]
-    title, write = f"{summary.metric.title} over virtual seconds", summary.metric.write_briefly
     line = charts.Line("test set" if of == summary.metric.test else "silos", points, "test")
-    note = _whose(summary)
-    return charts.lines(title, [line], None, write, summary.target, along="virtual seconds", note=note)
+    along = "virtual seconds"
+    return charts.lines(f"{summary.metric.title} over {along}", [line], None, summary.metric.write_briefly,
+                        summary.target, along=along, note=_whose(summary))  # fmt: skip
 
 
 def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
@@ -127,7 +136,7 @@ def certain(summary: Summary, key: str, name: str, rows: int = 0) -> list[str]:
     """
     test, info, said = key.startswith("test_"), summary.info(name), []
     if (ends := chance.reach_at_end(summary, info, key, rows)) is not None:
-        said.append(f"95% interval {info.write(ends[0])} to {info.write(ends[1])}")
+        said.append(f"95% interval {units.reach(ends, info)}")
         said[0] += f", by chance of these {rows:,} rows alone" if rows else ""
     elif name == summary.metric.name and chance.counts(info):
         said.append("no 95% interval, since the number of scored rows is not known here")
@@ -143,34 +152,41 @@ def one_seed(summary: Summary) -> str:
     """Say that a run is of one seed, and how far its metric moves in the last rounds; "" of a run that has
     no such metric, no seed, or diverged."""
     key, metric, seed = summary.judged_by, summary.metric, summary.job.get("seed")
-    if (
-        summary.diverged
-        or key is None
-        or seed is None
-        or summary.job.get("algorithm", {}).get("name") in OF_SUMS
-    ):
+    sums = summary.job.get("algorithm", {}).get("name") in OF_SUMS
+    if summary.diverged or key is None or seed is None or sums:
         return ""
-    each = [value for r in summary.records if (value := number(r, key)) is not None]
-    last = each[-min(LAST, max(FEWEST, len(each) // 4)) :]
+    last = last_values(summary)
     said = f"This is one run with seed {seed}: another seed gives another figure."
     if len(last) < 2:
         return said
     low, high = min(last), max(last)
     if metric.write(low) == metric.write(high):
-        return said
-    said += f" The last {len(last)} scored rounds lie from {metric.write(low)} to {metric.write(high)}"
-    if last[-1] == metric.best(each):
-        return f"{said}, and the last one is the best of all: more rounds may gain more."
+        learnt = summary.main is None or not chance.guesses(summary, summary.main[1])
+        return said + _flat(summary) * learnt
+    said += f" The last {len(last)} scored rounds"
+    if summary.finished and not moves(summary):
+        few = f"differ by at most one of the {summary.rows:,} scored rows: more rounds may gain nothing"
+        return f"{said} {few}."
+    said += f" lie from {metric.write(low)} to {metric.write(high)}"
+    if last[-1] == metric.best(value for _, value in points_of(summary)):
+        return f"{said}, and the last one is the best of all: {longer(summary.job, summary.rounds)}."
     return f"{said}. One run does not show how far apart seeds lie."
 
 
-def reach_of(value: float, of: Held | None, metric: MetricInfo) -> str:
-    """Say what chance makes of a silo's score by its held-out rows; "" where that is not known."""
-    if of is None or (found := of.interval(value, metric)) is None:
+def _flat(summary: Summary) -> str:
+    """Say after which round a curve is flat, if that is in the first half of the rounds and it ends there,
+    what it fell by later, and what to do."""
+    told, metric = points_of(summary), summary.metric
+    best, near = metric.best(value for _, value in told), FLAT * metric.share
+    at = next(at for at, value in told if abs(best - value) <= near)
+    if at > summary.rounds / 2 or abs(best - told[-1][1]) > near:
         return ""
-    ends = units.reach(found, metric)
-    alike = "rows of one class; " if of.commonest == 1 else ""
-    return f"{alike}95% interval {ends} on {of.out:,} row{'s' * (of.out > 1)}; "
+    fell = sorted(nth for nth, _ in falls(summary) if nth > at)
+    what = ("fall" if metric.higher_is_better else "rise") + "s" * (len(fell) > 1)
+    but = f" but for the {what} in round{'s' * (len(fell) > 1)} {', '.join(f'{nth:,}' for nth in fell)}"
+    gained = f"gained {units.points(near, metric)} or less" if near else "gained nothing"
+    enough = f"rounds = {at} is enough for the next run{f', and ends before the {what}' * bool(fell)}"
+    return f" The curve is flat{but * bool(fell)}: rounds after {at:,} {gained}. {enough}."
 
 
 def _whose(summary: Summary) -> str:
@@ -180,25 +196,23 @@ def _whose(summary: Summary) -> str:
 
 def _band(summary: Summary, silo: str) -> charts.Band:
     """Return what lies between the worst silo's figure and the best one's in each round."""
-    found = []
-    for record in summary.records:
-        worst, best = number(record, f"{silo}_worst"), number(record, f"{silo}_best")
-        if worst is not None and best is not None:
-            found.append((float(record["round"]), min(worst, best), max(worst, best)))
-    return charts.Band("worst to best silo", found)
+    each = ((r["round"], *(number(r, f"{silo}_{end}") for end in ("worst", "best"))) for r in summary.records)
+    known = [(float(at), one, other) for at, one, other in each if one is not None and other is not None]
+    return charts.Band("worst to best silo", [(at, *sorted(ends)) for at, *ends in known])
 
 
 def beside(summary: Summary) -> list[Figure | None]:
     """Draw what a reader looks at next: losses, the time of rounds, bytes that differ, other metrics."""
-    losses = [
-        _line(summary, "test set", "test_loss", "test"),
-        _line(summary, "training", "train_loss", "train"),
-    ]
+    of = {"test set": ("test_loss", "test"), "training": ("train_loss", "train")}
+    losses = [_line(summary, name, *told, "{:.3g}".format) for name, told in of.items()]
     spent = [_line(summary, name, figure, look) for name, figure, look in SPENT]
+    rest = [(float(r["round"]), _rest(r)) for r in summary.records if "seconds" in r]
+    spent.insert(3, charts.Line(REST, rest, "s5"))
     sent = [_line(summary, name, figure, look) for name, figure, look in CARRIED]
     found = [charts.lines("Loss", losses, write="{:.3g}".format, log=True), over_steps(summary)]
     if any(value for line in spent for _, value in line.points):
-        found.append(charts.lines("Time per round", spent, write=units.seconds, marked=units.clock))
+        timed = charts.lines("Time per round", spent, write=units.seconds, marked=units.clock, note=MEASURED)
+        found.append(timed)
     if not all(_same(line.points) for line in sent):
         found.append(charts.lines("Bytes per round", sent, write=units.size))
     return [*found, *_more_metrics(summary)]
@@ -225,20 +239,20 @@ def _more_metrics(summary: Summary) -> list[Figure | None]:
     """Draw every metric beside the main one."""
     keys = dict.fromkeys(key for record in (summary.records[0], summary.of_model) for key in record)
     tested = [key.removeprefix("test_") for key in keys if key.startswith("test_")]
-    means = [
-        key.removeprefix("silo_").removesuffix("_mean") for key in keys if fullmatch("silo_.*_mean", key)
-    ]
-    found: list[Figure | None] = []
+    means = [found[1] for key in keys if (found := fullmatch("silo_(.*)_mean", key))]
+    drawn: list[Figure | None] = []
     for name in (name for name in dict.fromkeys(tested + means) if name not in ("loss", summary.metric.name)):
         info = summary.info(name)
         where, key = ("test set", f"test_{name}") if name in tested else (TOGETHER, info.pooled)
-        of = [_line(summary, where, key, "test"), _line(summary, "silos' mean", f"{info.silo}_mean", "mean")]
-        band, said = _band(summary, info.silo), certain(summary, key, name)
+        of, band, said = [_line(summary, where, key, "test", info.write)], None, certain(summary, key, name)
+        if several_silos(summary):
+            of.append(_line(summary, "silos' mean", f"{info.silo}_mean", "mean", info.write))
+            band = _band(summary, info.silo)
         note = " ".join([_whose(summary), *(f"{one[:1].upper()}{one[1:]}." for one in said)]).strip()
         values = [value for one in of for _, value in one.points[-1:] if value is not None and info.share]
         covers = [end for value in values for end in units.two_points(value)]
-        found.append(charts.lines(info.title, of, band, write=info.write_briefly, note=note, covers=covers))
-    return found
+        drawn.append(charts.lines(info.title, of, band, write=info.write_briefly, note=note, covers=covers))
+    return drawn
 
 
 def _same(points: charts.Points) -> bool:
@@ -247,23 +261,26 @@ def _same(points: charts.Points) -> bool:
     return not values or max(values) - min(values) <= SAME * max(values)
 
 
+def _rest(record: Mapping[str, object]) -> float:
+    """Return the seconds of a round that are neither training nor communication."""
+    whole, *parts = (number(record, key) or 0.0 for key in ("seconds", *TRAVELS))
+    return max(whole - sum(parts), 0.0)
+
+
 def time(summary: Summary) -> Figure | None:
     """Draw where the time of a worker went, in the rounds and between them."""
     training, waiting, talking, scoring, saving = (summary.total(f"seconds_{part}") for part in PARTS)
-    rounds = summary.total("seconds")
     if not training or summary.missing:  # in sum: no round may be missing
         return None
-    whole = rounds + scoring + saving
-    parts = [training - waiting, waiting, talking, scoring, saving, max(rounds - training - talking, 0.0)]
-    named = zip([*PARTS[:3], "scoring", "checkpoints", "server"], parts, units.shares(parts), strict=True)
+    whole = summary.total("seconds") + scoring + saving
+    parts = [training - waiting, waiting, talking, scoring, saving, sum(map(_rest, summary.records))]
+    named = zip(SPENT_ON, parts, units.shares(parts), strict=True)
     share = " · ".join(f"{name} {of}%" for name, part, of in named if part)
-    names = [*IN_ROUNDS, "scoring", "checkpoints", "waiting for the server"]
     sent, received = (units.size(summary.total(key)) for key in ("bytes_sent", "bytes_received"))
     note = f"Average over workers, all rounds: {share}. Sent to silos: {sent}, received: {received}."
     note += _slowest(summary)
-    return charts.split(
-        "What it cost", [("average worker", parts, units.seconds(whole))], names, units.seconds, note
-    )
+    worker = "average worker", parts, units.seconds(whole)
+    return charts.split("What it cost", [worker], SPENT_ON, units.seconds, note)
 
 
 def _slowest(summary: Summary) -> str:

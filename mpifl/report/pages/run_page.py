@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,12 +10,13 @@ from typing import Any
 
 from mpifl.common import LARGEST_FILE, Names, read_whole
 from mpifl.common.pages import Block, Fold, Table, check_page, render, there, write_page
+from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import scores
-from mpifl.report.observers import HELD_OUT
+from mpifl.report.observers import HELD_OUT, sites_of
 from mpifl.report.pages import run_figures
 from mpifl.report.pages.answers_section import SILOS, TEST, Answered, answered, answers_section, plot_answers
 from mpifl.report.pages.diverged import NO_MODEL, cause, model_told, of_no_use, weak_answers
-from mpifl.report.pages.falls import falls
+from mpifl.report.pages.falls import falls, moves
 from mpifl.report.pages.gains import compared, gains_over
 from mpifl.report.pages.happened import happened, minded, missed_since, verdict
 from mpifl.report.pages.silos_section import silos
@@ -34,6 +35,7 @@ from mpifl.report.runs import (
     groups_told,
     headline,
     judging,
+    next_section,
     read_run,
     read_tables,
     rows_left_out,
@@ -48,6 +50,7 @@ from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 MOST_ROWS = 200
 OF_SILOS = "_silos"
 """What the names of tables of single silos' figures end with."""
+NOT_YET = "Do not report these figures yet."
 ELSEWHERE = ("epsilon_silos",)
 """Such tables that another section shows."""
 LOSSES = (("test loss", "test_loss", PLAIN.write), ("training loss", "train_loss", PLAIN.write))
@@ -135,11 +138,11 @@ def page(
     gain = [run_figures.one_seed(summary), *compared(summary, alone, over, held), weak, *rows_left_out(spec)]
     main = run_figures.curve(summary, names)
     drawn, fallen = silos(summary, names, held, main, over)
-    figures = [*analysed(summary.records), main, happened(summary, names, fallen, every is not None), *drawn]
+    figures = [*analysed(summary.records), main, happened(summary, names, fallen), *drawn]
     figures += [coefficients(summary.records, fit_doubt(spec)), *answers_section(found, classes)]
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary), run_figures.time(summary)]
-    trusted = trust(summary, names, groups_told(summary, environment, spec))
-    folds = [trusted, _of_silos(summary), data(spec), _rounds(summary)]
+    asked, told = next_section(summary, every, more=moves(summary)), groups_told(summary, environment, spec)
+    folds = [asked, trust(summary, names, told), _of_silos(summary), data(spec), _rounds(summary)]
     cards = _cards(summary, judging(summary, spec, held), held)
     return render(
         "report.html",
@@ -148,7 +151,7 @@ def page(
         every=every,
         broad=alone is not None,  # its table of silos has two more columns
         state=_state(summary, every),
-        head=_head(summary, environment, names, every, held, gain, silos=len(getattr(spec, "silos", ()))),
+        head=_head(summary, environment, names, every, held, gain, spec=spec),
         cards=cards[-1:] if of_no_use(summary) else cards,  # its time
         figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
@@ -191,7 +194,9 @@ def _state(summary: Summary, every: float | None) -> tuple[str, str, str]:
             word, look = f"{word}, {chance.NO_BETTER}", "bad"
         elif any(chance.grown(summary, key) for key in chance.LOSSES):
             word, look = f"{word}, a loss grew", "warn"
-    return ("in progress", "warn", str(summary.run)) if every else (word, look, f"{when}{summary.run}")
+    if every:
+        word, look, when = "in progress", "warn", f"last round {when}" * bool(when)
+    return word, look, f"{when}{summary.run}"
 
 
 def _head(
@@ -201,24 +206,23 @@ def _head(
     every: float | None,
     held: Mapping[str, Held],
     gain: Sequence[str],
-    silos: int,
+    spec: object,
 ) -> list[tuple[str, str]]:
-    """Return the look and the words of what stands below the name; `silos` is their number, if known."""
+    """Return the look and the words of what stands below the name; `spec` is of the shards, if known."""
     words = headline(summary.job)
-    one, several = ("party", "parties") if "split" in summary.job else ("silo", "silos")
-    for what, more, many in (
-        (one, several, silos or len(environment.get("silos") or scores(summary))),
-        ("rank", "ranks", len(environment.get("ranks") or ())),
-    ):
-        words += [f"{many:,} {more if many > 1 else what}"] if many else []
+    silos = len(getattr(spec, "silos", ())) or len(environment.get("silos") or scores(summary))
+    sites, ranks = {name for r in summary.records for name in sites_of(r)}, environment.get("ranks") or ()
+    for what, many in (("silo", silos), ("site", len(sites)), ("rank", len(ranks))):
+        words += [f"{many:,} {what}{'s' * (many > 1)}"] if many else []
+    words += [f"labels at {names.listed([spec.holder])}"] if hasattr(spec, "holder") else []
     planned = summary.job.get("rounds", summary.rounds)
     words += [f"{summary.rounds:,} of {planned:,} round{'s' * (planned > 1)}", model_told(summary)]
     remarks = [
         remark for remark in minded(summary, names, held) if not every or not remark.startswith("unfinished")
     ]
-    lead = [*verdict(summary, names, held), *gain]
+    lead = [*verdict(summary, names, held), chance.below_commonest(summary), *gain]
     said = [("lead", one) for one in lead if one] + [("bad", f"Warning: {one}.") for one in remarks]
-    return [("", " · ".join(words)), *said, *([("", loads_itself(every))] if every else [])]
+    return [("", " · ".join(words)), *said, *([("bad", f"{NOT_YET} {loads_itself(every)}")] if every else [])]
 
 
 def _cards(summary: Summary, rows: int, holds: Mapping[str, Held]) -> list[tuple[str, str, str]]:
@@ -238,10 +242,10 @@ def _cards(summary: Summary, rows: int, holds: Mapping[str, Held]) -> list[tuple
         cards = [("epsilon", f"{summary.epsilon:.4g}", "")]
     else:
         cards = []
-    if (worst := values[f"{metric.silo}_worst"]) is not None and len(scores(summary)) != 1:
+    if (worst := values[f"{metric.silo}_worst"]) is not None and run_figures.several_silos(summary):
         mean = write(values[f"{metric.silo}_mean"] or 0)
         who = f"silo {summary.worst_silo}; " if summary.worst_silo else ""
-        who += run_figures.reach_of(worst, holds.get(summary.worst_silo or ""), metric)
+        who += _reach_of(worst, holds.get(summary.worst_silo or ""), metric)
         more = f"; {summary.silo_rows}" if summary.silo_rows else ""
         more += ", each silo with a model of its own" if summary.personal else ""
         cards.append(("worst silo", write(worst), f"{who}the mean over silos is {mean}{more}"))
@@ -254,8 +258,6 @@ def _cards(summary: Summary, rows: int, holds: Mapping[str, Held]) -> list[tuple
         cost += [f"{units.seconds(clock)} on the virtual clock"] if clock is not None else []
         took = "; ".join(filter(None, [", ".join(cost), missed_since(summary)])) if at else "not reached"
         cards.append((f"rounds to {metric.write_briefly(summary.target)}", f"{at:,.0f}" if at else "–", took))
-    else:
-        cards.append(("rounds", f"{summary.rounds:,}", ""))
     if not summary.missing:
         parts = (("scoring", "seconds_evaluation"), ("checkpoints", "seconds_checkpoint"))
         spent = {what: whole for what, key in parts if (whole := summary.total(key))}
@@ -265,6 +267,15 @@ def _cards(summary: Summary, rows: int, holds: Mapping[str, Held]) -> list[tuple
         told += [f"training: {speed}"] if (speed := units.speed(summary.records)) else []
         cards.append(("time of rounds", units.seconds(summary.total("seconds")), "; ".join(told)))
     return cards
+
+
+def _reach_of(value: float, of: Held | None, metric: MetricInfo) -> str:
+    """Say what chance makes of a silo's score by its held-out rows; "" where that is not known."""
+    if of is None or (found := of.interval(value, metric)) is None:
+        return ""
+    ends = units.reach(found, metric)
+    alike = "rows of one class; " if of.commonest == 1 else ""
+    return f"{alike}95% interval {ends} on {of.out:,} row{'s' * (of.out > 1)}; "
 
 
 def _of_silos(summary: Summary) -> Block | None:
@@ -277,7 +288,7 @@ def _of_silos(summary: Summary) -> Block | None:
     if not (silos := list(dict.fromkeys(name for told in last.values() for name in told))):
         return None
     rows = [
-        [name, *(_written(told, name, "{:.4g}".format) for told in last.values())]
+        [name, *(units.written(told, name, "{:.4g}".format) for told in last.values())]
         for name in silos[:MOST_ROWS]
     ]
     heads = ["silo", *(key.removesuffix(OF_SILOS) for key in last)]
@@ -288,7 +299,7 @@ def _rounds(summary: Summary) -> Block:
     records, metric, of = summary.records, summary.metric, ", validation rows" * summary.by_valid
     main = summary.judged_by or metric.test
     head = f"test {metric.label}" if main == metric.test else f"{metric.label}, all silos{of}"
-    worst = (f"worst silo{of}", f"{metric.silo}_worst", metric.write)
+    worst = (f"worst silo{of}", f"{metric.silo}_worst" * run_figures.several_silos(summary), metric.write)
     table = ((head, main, partial(metric.write, target=summary.target)), *LOSSES, worst, *COSTS)
     columns = [column for column in table if any(number(r, column[1]) is not None for r in records)]
     step = -(-len(records) // MOST_ROWS)
@@ -296,14 +307,9 @@ def _rounds(summary: Summary) -> Block:
     shown = {*range(0, len(records), step), len(records) - 1}
     chosen = [r for nth, r in enumerate(records) if nth in shown or r["round"] in fell]
     chosen[:0] = [{**summary.before, "round": 0}] if summary.before else []
-    rows = [[str(r["round"]), *(_written(r, name, write) for _, name, write in columns)] for r in chosen]
+    rows = [[str(r["round"]), *(units.written(r, name, write) for _, name, write in columns)] for r in chosen]
     title = "Every round" if step == 1 else f"One round in {step}"
     return Fold(title, [Table.of(["round", *(heading for heading, _, _ in columns)], rows)])
-
-
-def _written(record: Mapping[str, Any], name: str, write: Callable[[float], str]) -> str:
-    value = number(record, name)
-    return "" if value is None else write(value)
 
 
 def _job(run: Path) -> Block | None:
@@ -324,6 +330,7 @@ def _environment(environment: dict[str, Any], spent: Mapping[str, Mapping[str, s
     facts += [(name, environment.get(name)) for name in ("mpi", "platform", "directory")]
     facts += [("command", " ".join(map(str, command)) if isinstance(command, list) else "")]
     facts += [("resumed after round", environment.get("resumed_after_round"))]
+    facts += [("hosts of all starts", ", ".join(map(str, environment.get("hosts", ()))))]
     facts += [("changed by --force", "; ".join(map(str, environment.get("changes", ()))))]
     told = [Table.of([], [[name, str(value)] for name, value in facts if value], text=1)]
     ranks = {rank: {**given.get(rank, {}), **spent.get(rank, {})} for rank in {**given, **spent}}

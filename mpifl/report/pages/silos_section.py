@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from mpifl.common import LARGEST_FIGURE, Names
 from mpifl.common.pages import (
+    MOST_OPEN,
     WORST_TO_BEST,
     Block,
     Cell,
@@ -18,21 +20,23 @@ from mpifl.common.pages import (
     Plot,
     Table,
     charts,
+    folded,
     named,
     ramp,
     strips,
 )
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import NAMES, evaluates, ranked, scores, why_none
-from mpifl.report.pages.diverged import Event
+from mpifl.report.pages.diverged import Event, of_no_use
 from mpifl.report.pages.falls import silo_falls
 from mpifl.report.pages.gains import PAIRED, UNTOLD, Gain, gain_unknown
 from mpifl.report.pages.happened import missed, seen
+from mpifl.report.pages.trust_section import suspected
 from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, one_class, units
 from mpifl.run.folder import number
 
-MOST_ROWS, MOST_TRACED, SHORT, LONGEST = 1000, 200, 6, 18
-"""Silos that have a row, silos that have a small curve, characters of short and of all names beside a map."""
+MOST_ROWS, MOST_TRACED = 1000, 200
+"""Silos that have a row, and those that have a small curve."""
 MAPPED, TRACED = 240, 64
 """Columns of the map, and of a small curve; of more rounds each is of some."""
 NAMED = 60
@@ -54,9 +58,11 @@ def silos(
     """
     metric, found = summary.metric, scores(summary)
     if not found:
-        return [_unscored(summary, names)], []
+        why = why_none(summary.job, scored=summary.main is not None)
+        return [Figure("Silos", f"{why[:1].upper()}{why[1:]}.", gain_unknown(summary), wide=True)], []
     found |= {name: {} for name in seen(summary, names) if name not in found}
     order = ranked(found, metric)
+    less = names.many - len(order)
     called = [name for name, _ in order[:MOST_ROWS]]
     rounds, values = _over_rounds(summary, called)
     out = {names[silo]: at for silo, at, _ in missed(summary.records)}
@@ -64,34 +70,26 @@ def silos(
     columns = [
         ("silo", [Cell(name, name) for name in called]),
         (metric.label, [_score(found[name], held.get(name), metric) for name in called]),
+        (COUNTED, [_count((held.get(name) or Held(0, 0)).counted or 0) for name in called]),
         *intervals,
         *_gained(called, gained, metric),
         *_traced(rounds, values, main),
     ]
-    columns += [*_sizes(called, held), *_others(called, found, held, summary),
-                ("rounds missed", [_missed(len(out.get(name, ()))) for name in called])]  # fmt: skip
+    columns += [*_sizes(called, held), *_others(called, found, held, summary)]
+    columns += _marked(called, out, suspected(summary, names))
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
     note = _whose(summary, len(rounds) > 0)
     note += f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." * (len(order) > MOST_ROWS)
-    table = Table([head for head, _ in shown], rows, sort=True, silos=True, axes={INTERVAL: axis})
+    title, many = ("Silos, the worst first", True) if len(order) > 1 else ("The silo", False)
+    table = Table([head for head, _ in shown], rows, sort=many, silos=True, axes={INTERVAL: axis})
+    note += f" {less:,} of {names.many:,} silos have no row: no round has scored them." * (less > 0)
     note += _noted(shown, summary) + ONE * (len(order) == 1)
     unknown = [] if gained or len(order) == 1 else gain_unknown(summary)
-    drawn = [Figure("Silos, the worst first", note, [*unknown, table], wide=True),
-             *_map(metric, called, rounds, values, out, summary.by_valid)]  # fmt: skip
+    drawn = [Figure(title, note, [*unknown, *folded(table)], wide=True)]
+    mapped = _map(metric, called, rounds, values, out, summary.by_valid)
+    drawn = mapped + drawn if len(rows) > MOST_OPEN else drawn + mapped
     return drawn, silo_falls(summary, called, held, rounds, values)
-
-
-def _unscored(summary: Summary, names: Names) -> Figure:
-    """Say why there are no scores of silos, and who the parties of a split network are."""
-    split, why = "split" in summary.job, why_none(summary.job, scored=summary.main is not None)
-    who = f" The parties are {names.listed(range(len(names.told)))}." if split and names.told else ""
-    said = f"{why[:1].upper()}{why[1:]}.{who}"
-    return Figure("Parties" if split else "Silos", said, gain_unknown(summary), wide=True)
-
-
-def _missed(many: int) -> Cell:
-    return Cell(f"{many:,}", many, "worst") if many else Cell(look="worst")
 
 
 def _whose(summary: Summary, drawn: bool) -> str:
@@ -101,14 +99,14 @@ def _whose(summary: Summary, drawn: bool) -> str:
         said = f"Scores are on the test rows of each silo, once at the end{by}."
         return said + drawn * " Each round is scored on validation rows."
     rows = "validation rows" if summary.by_valid else "held-out examples"
-    return f"Scores after round {summary.of_model['round']:,}, on each silo's {rows}."
+    said = f"Scores after round {summary.of_model['round']:,}, on each silo's {rows}."
+    return said + " Its model diverged: do not report these scores." * of_no_use(summary)
 
 
 Column = tuple[str, list[Cell]]
 INTERVAL, CURVE, GAIN, ONE_CLASS = "95% interval", "over rounds", "gain", "one class only"
 BOLD = "A bold gain exceeds chance: its 95% interval does not contain 0."
-LEAVE_OUT = ("dice", "iou")
-"""Metrics that leave out examples without a target."""
+COUNTED, LEAVE_OUT = "rows that count", ("dice", "iou")
 ONE = " With one silo there is nothing to compare."
 
 
@@ -116,22 +114,22 @@ def _noted(shown: Sequence[Column], summary: Summary) -> str:
     heads, said, metric = {head for head, _ in shown}, "", summary.metric
     if INTERVAL in heads:
         wilson = "for the number of held-out examples (Wilson)"
-        said = f" Lines are 95% intervals {wilson if chance.counts(metric) else 'by --scores (DeLong)'}."
+        said = f" Bars are 95% intervals {wilson if chance.counts(metric) else '(DeLong)'}."
     elif chance.counts(metric):
         said = " Scores have no intervals here, since the number of held-out examples is not known."
     else:
-        said = f" {metric.label} of a silo has no interval here."
-        command = evaluates(summary, "--silos")
-        said += f" {command} tells that of each silo." if metric.name == "auroc" else ""
-        counts = f" Images without a target do not count; {command} says how many do."
-        said += counts if metric.name in LEAVE_OUT else ""
+        said = f" No confidence interval is given for {metric.label}."
+        said += f" {evaluates(summary, '--silos')} tells that of each silo." * (metric.name == "auroc")
+        how = f"; {evaluates(summary, '--silos', '--json', 'FILE')} counts the others, for --scores FILE"
+        counts = f" Images without a target do not count{'' if COUNTED in heads else how}."
+        said += counts * (metric.name in LEAVE_OUT)
     if any(cell.text == ONE_CLASS for _, cells in shown for cell in cells):
         said += f" '{ONE_CLASS}': the silo's rows have one class, so AUROC is undefined."
     if any(head.startswith(GAIN) for head in heads):
         told = any(head.startswith(f"{GAIN}, 95% interval") for head in heads)
         said += " 'alone' is the score of a model that the silo trained alone. "
         said += f"{BOLD} {PAIRED}" if told else f"{UNTOLD[:-1]}, so no gain is bold."
-    return said + (" A selected silo is drawn in the chart above." if CURVE in heads else "")
+    return said + (" Click a silo to draw it in the first chart." if CURVE in heads else "")
 
 
 def _score(told: Mapping[str, object], of: Held | None, metric: MetricInfo) -> Cell:
@@ -189,7 +187,8 @@ def _outcome(gain: Gain | None) -> Cell:
     """Say in words whether a model helped a silo, where chance is known."""
     if gain is None or gain.seen is None:
         return Cell()
-    return Cell({"best": "helped", "worst": "harmed"}.get(gain.look, "may be chance"), gain.by, gain.look)
+    said = {"best": "helped", "worst": "harmed"}.get(gain.look, "may be chance" if gain.by else "the same")
+    return Cell(said + f"; {gain.few}" * bool(gain.few), gain.by, gain.look)
 
 
 def _traced(rounds: Sequence[int], values: np.ndarray, main: Figure | None) -> list[Column]:
@@ -222,6 +221,14 @@ def _trace(across: Sequence[int], lows: np.ndarray, highs: np.ndarray) -> str:
 def _sizes(called: Sequence[str], held: Mapping[str, Held]) -> list[Column]:
     of = [held.get(name) or Held(0, 0) for name in called]
     return [("held out", [_count(one.out) for one in of]), ("trains on", [_count(one.train) for one in of])]
+
+
+def _marked(called: Sequence[str], out: Mapping[str, list[int]], doubted: Sequence[str]) -> list[Column]:
+    """Return how many rounds each silo missed, and whether its updates are suspected."""
+    return [
+        ("rounds missed", [replace(_count(len(out.get(name, ()))), look="worst") for name in called]),
+        ("trust", [Cell("suspected" * (name in doubted), look="worst") for name in called]),
+    ]
 
 
 def _count(many: int) -> Cell:
@@ -271,6 +278,10 @@ def _map(
         return []
     step = -(-len(rounds) // MAPPED)
     starts = range(0, len(rounds), step)
+
+    def cell(at: float) -> float:  # the middle of a round's own part of its column
+        return float(np.interp(at, rounds, range(len(rounds))) + 0.5) / (step * len(starts))
+
     missing = np.zeros(values.shape, bool)
     for nth, name in enumerate(called):
         missing[nth, np.minimum(np.searchsorted(rounds, out.get(name, [])), len(rounds) - 1).astype(int)] = (
@@ -281,19 +292,19 @@ def _map(
     wild = 0 if metric.share else 2  # a metric without bounds may begin anywhere
     ends = np.nanpercentile(values, (wild, 100) if metric.higher_is_better else (100 - wild, 0))
     shades = np.clip((worst - ends[0]) / ((ends[1] - ends[0]) or 1.0), 0, 1)
-    short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in called]
     drawn: list[Block] = [
         Plot(f"{metric.title} of every silo in every round", image=strips(shades, missing), lined=False,
-             unit="round", levels=named(short, NAMED),
-             ticks=charts.below(charts.Scale(rounds[0], rounds[-1])),
+             unit="round", levels=named(called, NAMED),
+             ticks=charts.below(charts.Scale(rounds[0], rounds[-1]), at=cell),
              told=_told(metric, called, rounds, starts, worst),
-             high=min(max(18 * len(called), 60), 18 * NAMED), named=max(map(len, short)) > SHORT),
+             high=min(max(18 * len(called), 60), 18 * NAMED)),
         ramp(metric.write_briefly(float(ends[0])), WORST_TO_BEST, metric.write_briefly(float(ends[1]))),
     ]  # fmt: skip
-    note = "Rows are in the order of the table. Bright is good. Empty cells have no score."
+    note = "Rows are in the order of the table, the worst first. Bright is good. Empty cells have no score."
+    note += units.beyond(worst, float(ends[0]), metric)
     note += " Each round is scored on validation rows." if by_valid else ""
     note += f" One name in {-(-len(called) // NAMED)} is shown." if len(called) > NAMED else ""
-    note += f" Each column is the worst of {step} rounds." if step > 1 else ""
+    note += f" Each cell has the worst score of {step} rounds." if step > 1 else ""
     keys = [Key("under", "left out of the round")] if missing.any() else []
     return [Figure("Every silo in every round", note, drawn, keys, wide=True)]
 
@@ -311,12 +322,5 @@ def _told(
              for start, last in zip(starts, lasts, strict=True)]  # fmt: skip
     values = base64.b64encode(codes.astype("<u2").tobytes()).decode()
     x = [round(100 * (nth + 0.5) / len(starts), 2) for nth in range(len(starts))]
-    return {
-        "x": x,
-        "heads": heads,
-        "rows": called,
-        "values": values,
-        "low": low,
-        "high": high,
-        "share": metric.share,
-    }
+    return {"x": x, "heads": heads, "rows": called, "values": values, "low": low, "high": high,
+            "share": metric.share}  # fmt: skip

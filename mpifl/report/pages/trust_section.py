@@ -7,9 +7,9 @@ from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Block, Fold, Said, Table
-from mpifl.report.judging import WHY_FAR, WHY_LITTLE, edges_of_silos, weights_of_silos
+from mpifl.report.judging import WHY_FAR, WHY_LITTLE, edges_of_silos, suspects, weights_of_silos
 from mpifl.report.observers import away_in, sites_of
-from mpifl.report.runs import Summary
+from mpifl.report.runs import Summary, units
 from mpifl.run.folder import number
 
 MOST_SILOS = 200
@@ -58,6 +58,12 @@ def trust(summary: Summary, names: Names, groups: str = "") -> Fold | None:
     return Fold("Trust", body, opened=True) if body else None
 
 
+def suspected(summary: Summary, names: Names) -> list[str]:
+    """Return the names of the silos that are suspected after the last round."""
+    rule = summary.job.get("aggregation", {}).get("rule")
+    return [names[silo] for silo in suspects(summary.records, rule)]
+
+
 def _liars(summary: Summary, names: Names) -> list[Block]:
     """Say which silos lie on purpose, and how, if any do."""
     attack = summary.job.get("attack")
@@ -101,10 +107,15 @@ def _masks(summary: Summary) -> list[Block]:
     if not isinstance(security, Mapping) or not security.get("masks"):
         return []
     told = [int(n) for record in summary.records if (n := number(record, "parties")) is not None]
-    facts = [["sums", "masked: the server saw only the sum over all parties"]]
+    whose = "the server saw only the sum over all parties; a party is a rank or a site, with its silos"
+    facts = [["sums", f"masked: {whose}"]]
     ends = dict.fromkeys(map(str, sorted(told)[:: max(len(told) - 1, 1)]))
     facts += [["parties", " to ".join(ends)]] if told else []
-    facts += [[said, _figure(security, key, "{:.3g}")] for key, said in OF_MASKS.items() if key in security]
+    facts += [
+        [said, units.written(security, key, "{:.3g}".format)]
+        for key, said in OF_MASKS.items()
+        if key in security
+    ]
     return [Table.of([], facts)]
 
 
@@ -119,17 +130,17 @@ def _privacy(summary: Summary, groups: str) -> list[Block]:
     whose = "silo" if of_silos else "example"
     facts = [["protected", _protected(privacy)], ["hidden", f"whether any one {whose} was added or removed"]]
     facts += [["batches", DRAWN]] if not of_silos and "noised" not in final else []
-    facts += [["epsilon", _figure(last, "epsilon", "{:.4f}")]]
+    facts += [["epsilon", units.written(last, "epsilon", "{:.4f}".format)]]
     facts += [[key, str(privacy[key])] for key in KEYS if key in privacy]
     facts += [["budget", f"epsilon {privacy['epsilon']}"]] if "epsilon" in privacy else []
     of_what = "noise on a round's mean" if of_silos else "noise on a step"
-    facts += [[of_what, _figure(final, "noise_std", "{:.4g}")]]
-    facts += [["clip of the last round", _figure(final, "clip_norm", "{:.4g}")]]
+    facts += [[of_what, units.written(final, "noise_std", "{:.4g}".format)]]
+    facts += [["clip of the last round", units.written(final, "clip_norm", "{:.4g}".format)]]
     facts += [["clipped updates", _first_and_last(summary, "clipped")]] if of_silos else []
     facts += [["clipped examples", _first_and_last(summary, "clipped_examples")]]
-    facts += [["rounds left", _figure(final, "budget_left", "{:.0f}")]]
+    facts += [["rounds left", units.written(final, "budget_left", "{:.0f}".format)]]
     each = last.get("epsilon_silos") or {}
-    rows = [[str(name), _figure(each, name, "{:.4f}")] for name in list(each)[:MOST_SILOS]]
+    rows = [[str(name), units.written(each, name, "{:.4f}".format)] for name in list(each)[:MOST_SILOS]]
     said = OF_SILOS if of_silos else OF_EXAMPLES
     said += f" {groups[:1].upper()}{groups[1:]}." if groups and not of_silos else ""
     body: list[Block] = [Said(said), Table.of([], [fact for fact in facts if fact[1]])]
@@ -141,20 +152,6 @@ def _first_and_last(summary: Summary, key: str) -> str:
     told = [(r["round"], value) for r in summary.records if (value := number(r, key)) is not None]
     ends = dict([*told[:1], *told[-1:]])
     return ", ".join(f"{value:.1%} in round {at:,}" for at, value in ends.items())
-
-
-def _over_silos(summary: Summary) -> str:
-    """Say between which values epsilon lies over silos, and at which silos; "" where only one is told."""
-    told = [r["epsilon_silos"] for r in summary.records if isinstance(r.get("epsilon_silos"), Mapping)]
-    each = sorted(
-        (e, str(name)) for name in (told[-1] if told else ()) if (e := number(told[-1], name)) is not None
-    )
-    if len(each) < 2:
-        return ""
-    (low, least), (high, most) = each[0], each[-1]
-    if low == high:
-        return f" It is the same at all {len(each):,} silos."
-    return f" Over silos it is from {low:.4g} (silo {least}) to {high:.4g} (silo {most})."
 
 
 def spent(summary: Summary) -> str:
@@ -173,7 +170,7 @@ def spent(summary: Summary) -> str:
     whose = "silo" if privacy.get("level") == "silo" else "example"
     said = f"Each {whose} has spent at most epsilon {summary.epsilon:.4g}{at} in {rounds}{joined}{more}."
     loud = UNPROTECTED * (privacy.get("evaluate_unprotected") is True)
-    return said + _over_silos(summary) + loud + WEAK * (summary.epsilon > FAIR)
+    return said + loud + WEAK * (summary.epsilon > FAIR)
 
 
 def _labels(summary: Summary) -> list[Block]:
@@ -185,7 +182,7 @@ def _labels(summary: Summary) -> list[Block]:
     protect = str(vertical.get("protect", "none"))
     facts = [
         ["labels", LABELS.get(protect, "")],
-        ["epsilon of a label", _figure(vertical, "epsilon", "{:.3g}")],
+        ["epsilon of a label", units.written(vertical, "epsilon", "{:.3g}".format)],
     ]
     if leaks:
         facts += [["label leak in the last round", f"{leaks[-1]:.2%}"]]
@@ -201,8 +198,3 @@ def _protected(privacy: Mapping[str, Any]) -> str:
         "sum": "by noise in the masked sum",
     }
     return f"{whose}, {where.get(str(privacy.get('noise_at', 'silo')), '')}"
-
-
-def _figure(record: Mapping[str, Any], name: str, form: str) -> str:
-    value = number(record, name)
-    return "" if value is None else form.format(value)

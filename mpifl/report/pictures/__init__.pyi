@@ -12,6 +12,7 @@ from .curves import (
     lying as lying,
 )
 from .fit_table import (
+    REFERENCE as REFERENCE,
     coefficients as coefficients,
     fit_heads as fit_heads,
     fit_of as fit_of,

@@ -61,12 +61,20 @@ class AnswerChart(NamedTuple):
 
 
 class Confusion(NamedTuple):
-    """Counts of examples by true class (a row) and by what was answered, the classes' names, and whose rows
-    these are."""
+    """Counts of examples by true class (a row) and by what was answered, the classes' names, whose rows these
+    are, and the probability above which the second of two classes is predicted."""
 
     counts: Sequence[Sequence[int]]
     names: Sequence[str]
     rows: str
+    threshold: float
+
+    @property
+    def by(self) -> str:
+        """When a class is predicted."""
+        if len(self.counts) > 2:
+            return "The most likely class is predicted."
+        return f"'{self.names[1]}' is predicted above a probability of {self.threshold:g}."
 
 
 def draw_answers(charted: Sequence[AnswerChart], confusion: Confusion, folder: Path) -> None:
@@ -112,7 +120,7 @@ def _curves(axes: Any, chart: AnswerChart) -> dict[str, Any]:
 
 
 def _matrix(axes: Any, confusion: Confusion) -> None:
-    counts, names, rows = confusion
+    counts, names, rows, _ = confusion
     axes.imshow(
         [[count / max(sum(row), 1) for count in row] for row in counts], cmap="Blues", vmin=0, vmax=1.4
     )
@@ -122,7 +130,8 @@ def _matrix(axes: Any, confusion: Confusion) -> None:
     ticks = [name.replace("$", r"\$") for name in names]
     axes.set_xticks(range(len(names)), ticks, rotation=45 if max(map(len, names)) > 4 else 0)
     axes.set_yticks(range(len(names)), ticks)
-    axes.set(xlabel="predicted", ylabel=f"true class, {rows}")
+    below = "\n".join(textwrap.wrap(confusion.by, LETTERS))
+    axes.set(xlabel=f"predicted\n{below}", ylabel=f"true class, {rows}")
 
 
 def _save(figure: Any, folder: Path, name: str) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from mpifl.common import count_of
 from mpifl.common.pages import Figure, Said, Table
 
 FIT_HEADS = ("column", "estimate", "error", "statistic", "p", "95 %: low", "high")
+REFERENCE = "reference"
+"""What stands in place of an estimate of the level with which others are compared."""
+RATIOS = ("odds_ratio", "hazard_ratio", "rate_ratio")
+"""What e to the power of an estimate may be, by the family of the fit."""
 OF_SILOS = ("fixed effect", "Q", "p of Q", "I²")
 SETTLED = 1e-8
 """The decrement of Newton's method below which a fit's digits stand."""
@@ -19,14 +24,20 @@ def fit_of(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def fit_heads(fit: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the heads of a fit's table: those of each fit, and of what silos' own fits tell."""
-    return FIT_HEADS + (OF_SILOS if "own_fits" in fit else ())
+    """Return the heads of a fit's table: those of each fit, of ratios, and of what silos' own fits tell."""
+    ratio = tuple(f"{one.replace('_', ' ')} (95 %)" for one in _ratio(fit))
+    return FIT_HEADS + ratio + (OF_SILOS if "own_fits" in fit else ())
 
 
 def fit_rows(fit: Mapping[str, Any]) -> list[list[str]]:
     """Return a row below `fit_heads` for each column; what is left out has a word, and empty cells."""
     rows = fit["coefficients"]
-    return [[row["name"], *_cells(row), *(_parted(row) if "own_fits" in fit else [])] for row in rows]
+    ratios = _ratio(fit)
+    return [
+        [row["name"], *_cells(row), *(_as_ratio(row, one) for one in ratios),
+         *(_parted(row) if "own_fits" in fit else [])]
+        for row in rows
+    ]  # fmt: skip
 
 
 def said_of_fit(fit: Mapping[str, Any], doubt: str) -> list[str]:
@@ -77,13 +88,25 @@ def coefficients(records: Sequence[Mapping[str, Any]], doubt: str) -> Figure | N
     return Figure("Coefficients", "", [*map(Said, said), Table.of(fit_heads(fit), fit_rows(fit))], wide=True)
 
 
+def _ratio(fit: Mapping[str, Any]) -> list[str]:
+    """Return the kind of ratio of a fit, none where it has none."""
+    return [one for one in RATIOS if any(one in row for row in fit["coefficients"])]
+
+
+def _as_ratio(row: Mapping[str, Any], kind: str) -> str:
+    """Return e to the power of an estimate and of its interval's ends; "" of what is left out."""
+    if kind not in row:
+        return ""
+    return f"{row[kind]:.4g} ({row['ratio_low']:.4g} to {row['ratio_high']:.4g})"
+
+
 def _names(rows: Iterable[Mapping[str, Any]]) -> str:
     return ", ".join(row["name"] for row in rows)
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     if row.get("left_out"):
-        return ["reference" if row.get("reference") else "–", *[""] * (len(FIT_HEADS) - 2)]
+        return [REFERENCE if row.get("reference") else "–", *[""] * (len(FIT_HEADS) - 2)]
     p = f"{row['p']:.4f}" if row["p"] >= 1e-4 else f"{row['p']:.1e}"
     low, high = f"{row['low']:.4g}", f"{row['high']:.4g}"
     return [f"{row['estimate']:.5g}", f"{row['error']:.4g}", f"{row['statistic']:.3f}", p, low, high]
@@ -98,5 +121,5 @@ def _parted(row: Mapping[str, Any]) -> list[str]:
 
 
 def _said_of_silos(own: Mapping[str, Sequence[str]]) -> str:
-    what = f"fixed effect, Cochran's Q and I²: of {len(own['silos'])} silos' own fits"
+    what = f"fixed effect, Cochran's Q and I²: of the own fits of {count_of(len(own['silos']), 'silo')}"
     return what + (f"; without a finite fit: {', '.join(own['left_out'])}" if own["left_out"] else "")

@@ -136,7 +136,7 @@ def _is_whole(figure: Any, grid: np.ndarray) -> bool:
 def _wrap_labels(figure: Any, grid: np.ndarray) -> None:
     """Break what stands beside panels into lines, where it is longer than these are high."""
     _laid_out(figure)
-    for axes in grid[:, 0]:
+    for axes in grid.flat:
         label, high = axes.yaxis.label, max(axes.bbox.height, 0.5 * figure.bbox.height / len(grid))
         if (long := label.get_window_extent().height) > high:
             most = int(len(label.get_text()) * high / long)

@@ -75,10 +75,7 @@ def draw(
     """Draw the main metric over each of AXES that a run has; a band is the deviation over seeds.
 
     Args:
-        groups: A line for each.
-        path: A PNG, SVG or PDF.
         target: A value of the main metric to mark.
-        drawing: Which panels, how wide and high, in which of matplotlib's styles.
 
     Raises:
         InputError: matplotlib or the style is not there, no run has a panel, or the file cannot be written.
@@ -92,19 +89,23 @@ def draw(
         (row, [DrawnLine(name, look, curve(group, row.figure, row.scale)) for look, name, group in ranked])
         for row in rows_of(groups)
     ]
-    rows, along = _chosen(offered, drawing)
-    grows, wide = drawing.size is None, _size(drawing, len(rows), len(along))[0] / len(along)
+    rows = _chosen(offered, drawing)
+    size, grows = _size(drawing, len(rows), len(rows[0])), drawing.size is None
+    wide = size[0] / len(rows[0])
     with _styled(pyplot, drawing.style, SMALL if wide < NARROW else {}):
         figure, grid = pyplot.subplots(
-            len(rows), len(along), figsize=_size(drawing, len(rows), len(along)),
-            layout="constrained", squeeze=False,
-        )  # fmt: skip
-        for axes, (row, lines) in zip(grid, rows, strict=True):
-            marked = row.scale * target if row.figure in targets and target is not None else None
-            _row(axes, along, row, lines, marked)
+            len(rows), len(rows[0]), figsize=size, layout="constrained", squeeze=False
+        )
+        for axes, panels in zip(grid, rows, strict=True):
+            for one, panel in zip(axes, panels, strict=True):
+                row = panel.row
+                _panel(
+                    one, panel, row.scale * target if row.figure in targets and target is not None else None
+                )
+                one.set_ylabel(row.label if panel is panels[0] or row is not panels[0].row else "")
         figure.align_ylabels(grid[:, 0])
         try:
-            put_names(figure, grid, [[one for line in lines for one in _ends(line)] for _, lines in rows],
+            put_names(figure, grid, [[one for line in of[-1].lines for one in _ends(line)] for of in rows],
                       grows=grows)  # fmt: skip
             check_whole(figure, grid, "--size {:g}x{:g}".format(*figure.get_size_inches()), grows=grows)
             with saying_once("--plot", path):
@@ -167,54 +168,88 @@ Offered = Sequence[tuple[PictureRow, Sequence[DrawnLine]]]
 Axis = tuple[str, int]
 
 
-def _chosen(offered: Offered, drawing: Drawing) -> tuple[Offered, list[Axis]]:
-    """Return the rows and the axes that are wanted, of those that a run has."""
+class Panel(NamedTuple):
+    """A panel: its figure, its lines, and what it is drawn over."""
+
+    row: PictureRow
+    lines: Sequence[DrawnLine]
+    over: Axis
+
+
+def _chosen(offered: Offered, drawing: Drawing) -> list[list[Panel]]:
+    """Return the rows of panels that are wanted, of those that a run has.
+
+    Names of both kinds, as `loss` and `bytes`, stand for all panels of these figures over these. A name of
+    two, as `loss/bytes`, stands for that panel.
+    """
     there = [each for each in offered if any(line.curve for line in each[1])] or list(offered[-1:])
     found = [line.curve for _, lines in there for line in lines if line.curve is not None]
     along = [axis for axis in AXES if any(np.isfinite(each.at[axis[1]]).any() for each in found)]
     along = along or [*AXES[:1]]
     if not drawing.panels:
-        return (there if drawing.all_panels else there[:1]), along
-    kinds, over = {row.kind for row, _ in there}, {ALONG[which] for _, which in along}
-    wanted: tuple[set[str], set[str]] = (set(), set())
-    for panel in drawing.panels:
-        for part in panel.split("/"):
-            if part not in kinds | over:
-                named = list(dict.fromkeys(row.kind for row, _ in there))
-                offer = ", ".join(named + [one for one in ALONG if one in over])
-                hint = f"; they are {offer}, or two of them as {named[0]}/{ALONG[along[0][1]]}"
-                raise InputError(f"--panel {panel}: '{part}' is not one of the panels of these runs{hint}")
-            wanted[part in over].add(part)
-    rows = [each for each in there if each[0].kind in wanted[0]] if wanted[0] else there[:1]
-    return rows, [axis for axis in along if not wanted[1] or ALONG[axis[1]] in wanted[1]]
+        return [[Panel(*of, axis) for axis in along] for of in (there if drawing.all_panels else there[:1])]
+    kinds = list(dict.fromkeys(row.kind for row, _ in there))
+    over = [ALONG[which] for _, which in along]
+    wanted = _wanted(drawing.panels, kinds, over)
+    rows = [[Panel(*of, axis) for axis in along if (of[0].kind, ALONG[axis[1]]) in wanted] for of in there]
+    rows = [row for row in rows if row]
+    if len({tuple(panel.over for panel in row) for row in rows}) == 1:
+        return rows
+    each = sorted((one for row in rows for one in row), key=lambda one: _place(wanted, one))
+    named = {tuple(line.called for line in one.lines if line.curve) for one in each}
+    return [each] if len(named) == 1 else [[one] for one in each]
 
 
-def _row(
-    panels: np.ndarray,
-    over: Sequence[Axis],
-    row: PictureRow,
-    lines: Sequence[DrawnLine],
-    marked: float | None,
-) -> None:
-    """Draw one figure of all groups over some of AXES; `marked` is its target."""
+def _wanted(panels: Sequence[str], kinds: Sequence[str], over: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the figure and the axis of each panel that is named.
+
+    Raises:
+        InputError: there is no such figure or axis.
+    """
+    parts = [panel.split("/") for panel in panels]
+    for panel, strange in ((panel, one) for panel, of in zip(panels, parts, strict=True) for one in of):
+        if strange not in (*kinds, *over):
+            offer = f"they are {', '.join([*kinds, *over])}, or two of them as {kinds[0]}/{over[0]}"
+            raise InputError(f"--panel {panel}: '{strange}' is not one of the panels of these runs; {offer}")
+    every = [one for of in parts for one in of]
+    wanted = []
+    for of in parts:
+        mine = [[one for one in of if one in names] for names in (kinds, over)]
+        alone = [
+            [single[0] for single in parts if len(single) == 1 and single[0] in names]
+            for names in (kinds, over)
+        ]
+        named = [[one for one in every if one in names] for names in (kinds, over)]
+        figures = mine[0] or alone[0] or named[0] or kinds[:1]
+        axes = mine[1] or alone[1] or named[1] or over
+        wanted += [(figure, axis) for figure in figures for axis in axes]
+    return list(dict.fromkeys(wanted))
+
+
+def _place(wanted: Sequence[tuple[str, str]], panel: Panel) -> int:
+    """Return which of the panels that are named one is."""
+    return wanted.index((panel.row.kind, ALONG[panel.over[1]]))
+
+
+def _panel(axes: Any, panel: Panel, marked: float | None) -> None:
+    """Draw one figure of all groups over one of AXES; `marked` is its target."""
+    row, lines, (along, which) = panel
     values = [line.curve.mean for line in lines if line.curve is not None]
     scale, levels = charts.levelled(np.concatenate(values).tolist() if values else [], row is LOSS)
-    for axes, (along, which) in zip(panels, over, strict=True):
-        above = lie_above([line.curve for line in lines], which)
-        for line, covers in zip(lines, above, strict=True):
-            _line(axes, line, which, LINE * (1 + 1.5 * len(covers)), row.scale)
-        axes.set(xlabel=along)
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-        if scale.log:
-            axes.set_yscale("log")
-            axes.set_yticks(levels, [f"{level:g}" for level in levels])
-            axes.set_yticks([], minor=True)
-        if which == 0:
-            axes.xaxis.get_major_locator().set_params(integer=True)
-        if marked is not None:
-            _mark(axes, marked, f"target {marked:g}{'%' if row.scale > 1 else ''}")
-    panels[0].set_ylabel(row.label)
+    above = lie_above([line.curve for line in lines], which)
+    for line, covers in zip(lines, above, strict=True):
+        _line(axes, line, which, LINE * (1 + 1.5 * len(covers)), row.scale)
+    axes.set(xlabel=along)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    if scale.log:
+        axes.set_yscale("log")
+        axes.set_yticks(levels, [f"{level:g}" for level in levels])
+        axes.set_yticks([], minor=True)
+    if which == 0:
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    if marked is not None:
+        _mark(axes, marked, f"target {marked:g}{'%' if row.scale > 1 else ''}")
 
 
 def _mark(axes: Any, target: float, called: str) -> None:

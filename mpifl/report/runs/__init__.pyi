@@ -11,6 +11,7 @@ from .compared_columns import (
     fitting as fitting,
     level_of as level_of,
     metrics_of as metrics_of,
+    whose as whose,
 )
 from .compared_files import (
     Drawing as Drawing,
@@ -32,10 +33,15 @@ from .curve_legends import (
 from .kept_job import (
     changed_by_force as changed_by_force,
     headline as headline,
+    longer as longer,
     read_tables as read_tables,
     trains_alone as trains_alone,
 )
 from .next_commands import (
+    again as again,
+    how_to_tell as how_to_tell,
+    next_of_settings as next_of_settings,
+    next_section as next_section,
     show_next as show_next,
 )
 from .paired_settings import (
@@ -45,6 +51,7 @@ from .paired_settings import (
     words_against as words_against,
 )
 from .ranking_figure import (
+    SERVER as SERVER,
     judged_by_all as judged_by_all,
 )
 from .run_summary import (
@@ -77,6 +84,7 @@ from .silo_data import (
     of_groups as of_groups,
     one_class as one_class,
     read_shards as read_shards,
+    rests_on as rests_on,
     rows_left_out as rows_left_out,
     rows_of_rounds as rows_of_rounds,
     trained_on as trained_on,
@@ -85,6 +93,8 @@ from .standings import (
     HEADS as HEADS,
     Rival as Rival,
     Standing as Standing,
+    by_other_rows as by_other_rows,
+    corrected as corrected,
     ranked_by as ranked_by,
     rivals as rivals,
     standings_of as standings_of,

@@ -18,23 +18,19 @@ if TYPE_CHECKING:
 
 LEVEL = 0.05
 """A difference whose p is at most this is more than chance makes."""
-
 Z = 1.96
 """Deviations of a normal distribution within which 95 % of it lie."""
-
 FOUND_NOTHING = dict.fromkeys(("dice", "iou", "dice_pooled", "iou_pooled"), 0.0)
 """What a model has by these metrics that answers background everywhere."""
 GUESSED = {"auroc": 0.5, "c_index": 0.5, "r2": 0.0, "matthews": 0.0, "cohen_kappa": 0.0, **FOUND_NOTHING}
 """What guessing gives by metrics that do not depend on how common a class is."""
-NO_BETTER = "no better than guessing"
+NO_BETTER, ALWAYS = "no better than guessing", "always answering the most common class"
 TOGETHER = "all silos' rows together"
 GREW, BLEW = 1.5, 10
 """A loss that ends above so many times its first value has grown, or diverged."""
 LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
 HALVINGS = 60
 """Turns of a search for an end of an interval; each halves what is left."""
-MOST_GAPS = 5
-"""How many gaps between rounds a remark names."""
 DIVERGED = ("not finite", "NaN or Inf", "diverged")
 """What messages on a training that diverged say."""
 
@@ -104,15 +100,14 @@ def commonest(summary: Summary, test: bool) -> tuple[float | None, str]:
 
 def guesses(summary: Summary, value: float) -> bool:
     """Return whether a value of a run's main metric is known to be no better than guessing."""
-    guess = guess_of(summary)
-    return guess is not None and value <= guess + 1e-9
+    return (guess := guess_of(summary)) is not None and value <= guess + 1e-9
 
 
 def unlearnt(summary: Summary) -> Iterator[str]:
     """Yield what shows that a run has not learnt: a value no better than guessing, and losses that grew."""
     if summary.main and guesses(summary, value := summary.main[1]):
         metric, guess = summary.metric, guess_of(summary) or 0.0
-        gives = f"guessing gives {metric.write(guess)}"
+        gives = f"{ALWAYS if metric.name == ACCURACY.name else 'guessing'} gives {metric.write(guess)}"
         gives = "as of a model that answers background everywhere" if metric.name in FOUND_NOTHING else gives
         yield f"{NO_BETTER}: {metric.label} is {metric.write(value)}, {gives}"
     for key, name in LOSSES.items():
@@ -120,13 +115,15 @@ def unlearnt(summary: Summary) -> Iterator[str]:
             yield f"{'diverged: ' * of.diverged}its {name} {of.words}"
 
 
-def gaps(summary: Summary) -> list[str]:
-    """Say which rounds are missing, if any."""
-    if not (missing := summary.missing):
-        return []
-    which = [f"{first} to {last}" if last > first else str(first) for first, last in missing[:MOST_GAPS]]
-    which += ["..."] if len(missing) > MOST_GAPS else []
-    return [f"rounds missing in metrics.jsonl: {', '.join(which)}; sums over the rounds are not shown"]
+def below_commonest(summary: Summary) -> str:
+    """Say that an accuracy beside the main metric is not above that of always the most common class."""
+    whole, record = ACCURACY.judged_by[:2], summary.at_end or summary.of_model
+    known = ((number(record, key), *commonest(summary, key == ACCURACY.test)) for key in whole)
+    value, guess, of = next((one for one in known if None not in one), (1.0, 0.0, ""))
+    if summary.metric.name == ACCURACY.name or value is None or guess in (None, 1) or value > guess + 1e-9:
+        return ""
+    has, gives, of = *map(ACCURACY.write, (value, guess)), of.replace("these rows", "the server's test set")
+    return f"Accuracy is {has}, no better than {ALWAYS} of {of}, which gives {gives}."
 
 
 def interval(share: float, examples: int) -> tuple[float, float]:
@@ -150,16 +147,19 @@ def reach_at_end(summary: Summary, info: MetricInfo, key: str, rows: int) -> tup
 
 
 def apart(one: float, other: float, examples: int) -> tuple[float, float]:
-    """Return where the difference of two shares of right answers to the same examples, one less other, lies
-    with 95 %, by `by_right_answers`.
+    """Return where the difference by rows of two shares lies with 95 %."""
+    return by_rows(one, other, examples).reach
+
+
+def by_rows(one: float, other: float, examples: int) -> Difference:
+    """Return the difference of two shares of right answers to the same examples, one less other.
 
     Which of the answers have changed is not known. The most that can have are taken, so the interval is
     rather too wide. A mean of several runs may lie between two whole numbers of right answers.
     """
     right, of_other = (round(share * examples, 6) for share in (one, other))
     better, worse = min(right, examples - of_other), min(of_other, examples - right)
-    found = by_right_answers(better, worse, examples)
-    return found.low, found.high
+    return by_right_answers(better, worse, examples)
 
 
 def differ(one: float, other: float, examples: int) -> bool:
@@ -241,10 +241,8 @@ def _end(better: float, worse: float, rows: int, low: float, high: float, wanted
     """Return the difference between two others at which the score is `wanted`; the score falls."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if _score(better, worse, rows, middle) > wanted:
-            low = middle
-        else:
-            high = middle
+        over = _score(better, worse, rows, middle) > wanted
+        low, high = (middle, high) if over else (low, middle)
     return (low + high) / 2
 
 
@@ -292,14 +290,15 @@ def _tested(by: float, error: float, freedom: float, paired: bool) -> Difference
 def holm(found: Sequence[Difference]) -> list[tuple[Difference, float]]:
     """Return several tests, corrected for their number by Holm (1979), in the order that was given.
 
-    Returns:
-        Each test at the level at which Holm refuses it, and its corrected p. So its interval leaves out 0
-        where that p is at most LEVEL, and only there. The intervals need not hold all differences at once.
+    Each has the level of its step, LEVEL by the number of tests whose p is not smaller. Where an earlier step
+    has failed and p is below that, it has the level of the step that failed, so that interval and p agree.
     """
-    corrected, least = dict[int, tuple[Difference, float]](), 0.0
+    corrected, times = dict[int, tuple[Difference, float]](), len(found)
+    least = failed = before = 0.0
     for nth, at in enumerate(sorted(range(len(found)), key=lambda at: found[at].p)):
-        times = len(found) - nth
-        least = max(least, times * found[at].p)
-        level = LEVEL * (found[at].p / least if least else 1 / times)
-        corrected[at] = replace(found[at], level=level), min(1.0, least)
+        p = found[at].p
+        times, before = len(found) - nth if p > before else times, p
+        least, level = max(least, times * p), LEVEL / times
+        failed = failed or level * (least > LEVEL)
+        corrected[at] = replace(found[at], level=failed if failed and p <= level else level), min(1.0, least)
     return [corrected[at] for at in range(len(found))]

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.common import InputError, suggested
+from mpifl.common.machine import runnable
+from mpifl.learning.metrics import (
+    ACCURACY,
+    CLASSES,
+    LABELS,
+    RISKS,
+    TOKENS,
+    VALUES,
+    VOXELS,
+    YES_OR_NO,
+    MetricInfo,
+)
 from mpifl.report.runs.run_summary import TEST_ROWS, VALID_ROWS, Record, Summary
 from mpifl.report.runs.units import size
 
@@ -76,6 +89,8 @@ NARROW = (
     "test_loss",
 )
 """What a narrow terminal does without, the first first."""
+OFFERED = (CLASSES, LABELS, RISKS, TOKENS, VALUES, VOXELS, YES_OR_NO)
+"""The metrics that a job of each task may name."""
 TO_TARGET = (
     ComparedColumn("", "rounds_to_target", 0, 1, " rounds"),
     ComparedColumn("", "seconds_to_target", 1, 1, " s"),
@@ -93,7 +108,9 @@ def columns_of(summaries: Sequence[Summary]) -> list[ComparedColumn]:
 
     apart = {summary.metric for summary in summaries if summary.together == summary.metric.weighted}
     by_examples = [_column(*BY_EXAMPLES, metric, len(metrics) > 1) for metric in metrics if metric in apart]
-    return [*of(TESTED), KEPT, EPSILON, LOSS, *of(AT_SILOS), *by_examples, *COSTS]
+    single = all(len(summary.of_silos.get("silos") or ()) == 1 for summary in summaries)
+    at_silos = AT_SILOS[1:2] if single else AT_SILOS  # which are all its figures, and no spread
+    return [*of(TESTED), KEPT, EPSILON, LOSS, *of(at_silos), *by_examples, *COSTS]
 
 
 def unequal_clocks(summaries: Sequence[Summary], target: float | None) -> list[str]:
@@ -138,6 +155,28 @@ def fitting(
 def metrics_of(summaries: Sequence[Summary]) -> list[MetricInfo]:
     """Return the main metrics of runs, each once."""
     return list(dict.fromkeys(summary.metric for summary in summaries))
+
+
+def judged_as(summaries: Sequence[Summary], name: str | None) -> list[Summary]:
+    """Return runs as they are judged by a metric of their rounds; by the main one without a name.
+
+    Raises:
+        InputError: a run has no such metric.
+    """
+    if name is None:
+        return [*summaries]
+    found = list[Summary]()
+    for run in summaries:
+        noted = list(dict.fromkeys([run.metric, *run.beside]))
+        if (metric := next((one for one in noted if one.name == name), None)) is None:
+            names = ", ".join(one.name for one in noted)
+            hint = suggested(name, [one.name for one in noted])
+            if any(name in table for table in OFFERED):
+                words = ["mpifl", "evaluate", str(run.run), "--metric", name]
+                hint = f"; {runnable(shlex.join(words))} scores its model by it"
+            raise InputError(f"--metric {name}: {run.run} has no such metric; it has {names}{hint}")
+        found.append(run if metric == run.metric else replace(run, metric=metric, beside=tuple(noted)))
+    return found
 
 
 def whose(summaries: Sequence[Summary]) -> str:

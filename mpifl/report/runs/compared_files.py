@@ -19,6 +19,7 @@ from mpifl.report.runs.paired_settings import (
     PAIRED,
     as_columns,
     held_to,
+    levels_told,
     named,
     of_runs,
     of_settings,
@@ -27,14 +28,8 @@ from mpifl.report.runs.paired_settings import (
     words_against,
 )
 from mpifl.report.runs.run_summary import Summary
-from mpifl.report.runs.seeds import Group, groups, settings, varying
-from mpifl.report.runs.standings import (
-    Standing,
-    crowned,
-    ranked_by,
-    standings_of,
-    verdict,
-)
+from mpifl.report.runs.seeds import Group, groups, settings, unfinished_told, varying
+from mpifl.report.runs.standings import Standing, corrected, crowned, ranked_by, standings_of, verdict
 from mpifl.report.runs.units import booktabs, csv_table, escaped, latex_spread, rounds_told, sizes
 
 LeftOut = Mapping[Path, str]
@@ -143,20 +138,23 @@ def as_latex(summaries: Sequence[Summary], target: float | None, against: str | 
     unit = r" (\%)" if metric.share else ""
     main = [latex_spread(one.ends, metric, won and one is found[0]) for one in found]
     columns.append((escaped(metric.name) + unit, main))
-    columns.append((found[0].worst_head + unit, [latex_spread(one.worst, metric) for one in found]))
+    worst = [latex_spread(one.of_silos("worst"), metric) for one in found]
+    columns.append((found[0].worst_head + unit, worst))
     if target is not None:
         level = escaped(metric.write_briefly(target))
         columns.append((f"rounds to {level}", [_reached(one, target) for one in found]))
     sent = [one.sums(target, *traffic) for one in found]
-    columns.append(sizes([fmean(each) if each else None for each in sent]))
+    unit, cells = sizes([fmean(each) if each else None for each in sent])
+    columns.append((f"sent + received ({unit})", cells))
     columns = [column for column in columns if {*column[1]} != {"--"}]
     reference = named(found, against) if against else found[0]
     columns += paper_columns(found, reference, escaped(reference.name))
     heads = ["setting", *(head for head, _ in columns)]
     rows = [[escaped(one.name), *(cells[nth] for _, cells in columns)] for nth, one in enumerate(found)]
     said = " ".join(verdict(found)) or f"{found[0].name}: {found[0].written()}."
-    held = [words_against(found, reference)] if against else []
-    return booktabs(heads, rows, [said, *held, *ranked_by(found)])
+    held = [words_against(found, reference)] if against else corrected(found)
+    held += levels_told(found, reference)
+    return booktabs(heads, rows, [said, *unfinished_told(summaries), *held, *ranked_by(found)])
 
 
 def _reached(one: Standing, target: float) -> str:
@@ -199,6 +197,8 @@ class Output:
     """The setting that the others are tested against, and on the page silos' figures, too."""
     names: Sequence[str] = ()
     """What settings are called, each as `SETTING=NAME`."""
+    metric: str | None = None
+    """By which metric of their rounds runs are judged; by default the main one."""
 
     @property
     def pairs(self) -> Path | None:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from os.path import commonpath
 from pathlib import Path
 
 from rich.console import Console
@@ -16,13 +15,14 @@ from rich.table import Table
 
 from mpifl.common import InputError, one_line, written_after
 from mpifl.report.observers import HELD_OUT, on_terminal, wide_console
-from mpifl.report.runs.chance import NO_BETTER
+from mpifl.report.runs.chance import NO_BETTER, below_commonest
 from mpifl.report.runs.compared_columns import (
     COSTS,
     NARROW,
     TO_TARGET,
     ComparedColumn,
     columns_of,
+    judged_as,
     level_of,
     metrics_of,
     unequal_clocks,
@@ -33,8 +33,16 @@ from mpifl.report.runs.curve_legends import legends, with_names, without_seeds
 from mpifl.report.runs.next_commands import show_next
 from mpifl.report.runs.paired_settings import named, table_against, table_of_settings, words_against
 from mpifl.report.runs.run_summary import Summary, read_run
-from mpifl.report.runs.seeds import Group, groups, on_other_ground, table_of_differences, varying
-from mpifl.report.runs.standings import Standing, ranked_by, standings_of, verdict
+from mpifl.report.runs.seeds import (
+    Group,
+    groups,
+    on_other_ground,
+    table_of_differences,
+    unfinished,
+    unfinished_told,
+    varying,
+)
+from mpifl.report.runs.standings import Standing, corrected, ranked_by, standings_of, verdict
 from mpifl.report.runs.units import speed
 from mpifl.run.folder import read_metrics, round_of
 from mpifl.run.job import read_kept
@@ -52,7 +60,8 @@ def show_run(run: Path) -> None:
         summaries = [read_run(run)]
         _print(console, summaries, lambda columns: table(summaries, summaries[0].target, columns))
         console.print(whose(summaries), soft_wrap=True)
-        for remark in (one for one in summaries[0].remarks if one.startswith(NO_BETTER)):
+        doubted = [one for one in summaries[0].remarks if one.startswith(NO_BETTER)]
+        for remark in filter(None, (*doubted, below_commonest(summaries[0]))):
             console.print(remark, soft_wrap=True)
         if told := speed(summaries[0].records):
             console.print(f"training: {told}", soft_wrap=True)
@@ -63,7 +72,7 @@ def show_run(run: Path) -> None:
     which = f", of round {kept:,}, the best; {run / 'last.safetensors'} is of the last" if kept else ""
     console.print(f"model: {model}{which}", soft_wrap=True)
     if on_terminal():  # a log has no next
-        show_next(console, run, job)
+        show_next(console, run)
 
 
 def compare_runs(
@@ -82,6 +91,9 @@ def compare_runs(
     """
     check_outputs(output)
     summaries, left_out = read_runs([run for folder in runs for run in runs_in(folder)], search)
+    main = {one.name for one in metrics_of(summaries)}  # which the jobs' target is of
+    jobs_target = common_target(summaries) if output.metric is None or main == {output.metric} else None
+    summaries = judged_as(summaries, output.metric)
     if target is not None and not math.isfinite(target):
         raise InputError(f"--target {target:g}: is not a value of a metric")
     if target is not None and all(one.share for one in metrics_of(summaries)) and not 0 < target <= 1:
@@ -90,22 +102,29 @@ def compare_runs(
         raise InputError("; ".join(left_out.values()))
     summaries = with_names(summaries, output.names)
     console = wide_console()
-    target = common_target(summaries) if target is None else target
+    target = jobs_target if target is None else target
     found = _tables(console, summaries, target, output.against)
-    remarks = [
-        f"{one.run}: {remark}" for one in summaries for remark in (one.stopped, *one.remarks) if remark
-    ]
     said = [
         *verdict(found),
+        *corrected(found),
+        *unfinished_told(summaries),
         *(ranked_by(found) if len(found) > 1 else []),
         f"Figures: {whose(summaries)}.",
         *unequal_clocks(summaries, target),
-        *remarks,
+        *_remarks(summaries),
     ]
     for line in [*said, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
-    title = f"Comparison of runs in {common_folder(summaries)}"
+    many = len(summaries)
+    title = f"Comparison of {many:,} run{'s' * (many > 1)}"
     write_outputs(summaries, left_out, target, output, title, console)
+
+
+def _remarks(summaries: Sequence[Summary]) -> list[str]:
+    """Return what is to be said against each run, but of those that a line names as unfinished that."""
+    told = [(one.run, remark) for one in summaries for remark in (one.stopped, *one.remarks) if remark]
+    left = bool(unfinished(summaries))
+    return [f"{run}: {remark}" for run, remark in told if not (left and remark.startswith("unfinished"))]
 
 
 def _tables(
@@ -187,11 +206,6 @@ def _without_the_usual(summaries: Sequence[Summary]) -> list[Summary]:
         if run.judged_by else run
         for run in summaries
     ]  # fmt: skip
-
-
-def common_folder(summaries: Sequence[Summary]) -> str:
-    """Return the name of the folder that all runs lie in."""
-    return Path(commonpath([run.run.absolute().parent for run in summaries])).name or "/"
 
 
 def common_target(summaries: Sequence[Summary]) -> float | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from mpifl.common import InputError, Names, one_line
 from mpifl.report.runs.kept_job import trains_alone
 from mpifl.report.runs.run_summary import Summary
-from mpifl.report.runs.seeds import Group, groups, settings, varying
+from mpifl.report.runs.seeds import SERVER, Group, groups, of_models, settings, usual, varying
 from mpifl.report.runs.units import shown
 from mpifl.silo.steps import LOCAL
 
@@ -19,11 +19,14 @@ more only those that tell apart."""
 LACKING = {"security": "masks"}
 """What a job lacks that has no such table, where it is not called so."""
 NAMES, ALGORITHM = Names(), "algorithm.name"
+LAST = ("rounds", "evaluate.every")
+"""Settings that say least of what a run is, by which it is called where no others tell."""
 
 
 def telling_keys(found: Sequence[Group]) -> list[str]:
     """Return the fewest keys by which groups of runs can be told apart; none where settings do not."""
-    jobs, offered, keys = [settings(group.runs[0].job) for group in found], _offered(found), list[str]()
+    jobs, offered, keys = [settings(group.runs[0].job) for group in found], offered_keys(found), list[str]()
+    offered.sort(key=lambda key: key in LAST)
     while (parts := _parts(jobs, keys)) < len(found):
         best = max(offered, key=lambda key: _parts(jobs, [*keys, key]), default=None)
         if best is None or _parts(jobs, [*keys, best]) == parts or len(keys) == MOST_KEYS:
@@ -32,14 +35,28 @@ def telling_keys(found: Sequence[Group]) -> list[str]:
     return [key for key in offered if key in keys]
 
 
-def _offered(found: Sequence[Group]) -> list[str]:
+def offered_keys(found: Sequence[Group]) -> list[str]:
     """Return the keys in which groups of runs differ, and in which the runs of none do."""
     several = any(len(group.runs) > 1 for group in found)
     offered = [key for key in varying([group.runs[0] for group in found]) if key != "seed" or not several]
-    return [
+    jobs = [settings(group.runs[0].job) for group in found]
+    offered = [
         key for key in offered
         if all(len({shown(settings(run.job).get(key)) for run in group.runs}) == 1 for group in found)
     ]  # fmt: skip
+    fewer = of_models(offered)
+    return fewer if _parts(jobs, fewer) == _parts(jobs, offered) else offered
+
+
+def free_keys(found: Sequence[Group]) -> list[str]:
+    """Return the offered keys without those of an algorithm that its name tells, such as its one `mu`."""
+    jobs, offered = [settings(group.runs[0].job) for group in found], offered_keys(found)
+    many, table = _parts(jobs, [ALGORITHM]), ALGORITHM.removesuffix("name")
+    return [
+        key
+        for key in offered
+        if key == ALGORITHM or not key.startswith(table) or _parts(jobs, [ALGORITHM, key]) > many
+    ]
 
 
 def legends(found: Sequence[Group]) -> list[str]:
@@ -47,23 +64,29 @@ def legends(found: Sequence[Group]) -> list[str]:
 
     How many seeds it is the mean of is said where that differs.
     """
-    jobs, offered = [settings(group.runs[0].job) for group in found], _offered(found)
+    jobs, offered = [settings(group.runs[0].job) for group in found], offered_keys(found)
     keys = [key for key in offered if key != "seed"]
     keys = keys if _parts(jobs, keys) == _parts(jobs, offered) else offered
-    keys = keys if len(keys) <= MOST_NAMED else telling_keys(found)
+    if len(keys) > MOST_NAMED:
+        by_name = [ALGORITHM] if _parts(jobs, [ALGORITHM]) == len(jobs) else []
+        keys = telling_keys(found) if any(len(group.runs) > 1 for group in found) else by_name
     other = any(
         trains_alone(group.runs[0].job) or any(_lacks(group.runs[0], key) for key in keys) for group in found
     )
     if (other or ALGORITHM in offered) and keys and ALGORITHM not in keys:
         keys = [ALGORITHM, *keys]
-    names = [said(group.runs[0], keys) if keys else NAMES[group.name] for group in found]
+    jobs_names = [one_line(group.runs[0].job.get("name", "")) for group in found]
+    plain = [group.name for group in found] if not all(jobs_names) or twice(jobs_names) else jobs_names
+    names = [
+        said(group.runs[0], keys) if keys else NAMES[name] for name, group in zip(plain, found, strict=True)
+    ]
     names = [
         alone(group.runs[0], keys) if trains_alone(group.runs[0].job) else name
         for name, group in zip(names, found, strict=True)
     ]
-    if twice := {name for name in names if names.count(name) > 1}:  # of one job, or cut
+    if several := twice(names):  # of one job, or cut
         names = [
-            name if name not in twice else
+            name if name not in several else
             f"{name} ({NAMES[group.name]})" if keys and len(group.runs) == 1 else one_line(group.name)
             for name, group in zip(names, found, strict=True)
         ]  # fmt: skip
@@ -71,6 +94,11 @@ def legends(found: Sequence[Group]) -> list[str]:
     seeds = [f", {many} seed{'s' * (many > 1)}" if len({*counts}) > 1 else "" for many in counts]
     each = zip(found, names, seeds, strict=True)
     return [group.runs[0].called or name + of for group, name, of in each]
+
+
+def twice(names: Sequence[str]) -> set[str]:
+    """Return the names that several have."""
+    return {name for name in names if names.count(name) > 1}
 
 
 def with_names(summaries: Sequence[Summary], given: Sequence[str]) -> list[Summary]:
@@ -130,18 +158,37 @@ def alone(run: Summary, keys: Sequence[str]) -> str:
 
 
 def _lacks(run: Summary, key: str) -> bool:
-    """Return whether a key makes no difference to the algorithm of a run, or that has no such key."""
+    """Return whether a key makes no difference to the algorithm of a run, or that has no such key, or the
+    server's step is the usual one in it."""
     job, (table, _, name) = settings(run.job), key.rpartition(".")
     if table == "local":
         return LOCAL.cells.get(str(job.get(ALGORITHM)), {}).get(name, "+").startswith(("-", "."))
-    return table == "algorithm" and job.get(key) is None
+    if key == f"{SERVER}.name":
+        return job.get(key) == "sgd"
+    if table == SERVER and job.get(key) is not None:
+        return usual(key, job)
+    return table in ("algorithm", SERVER) and job.get(key) is None
 
 
 def short(key: str, keys: Sequence[str]) -> str:
-    """Return the last part of a key where no other ends so; of a name nothing, since it speaks for itself."""
-    last = key.rpartition(".")[2]
-    alone = [other.rpartition(".")[2] for other in keys].count(last) == 1
+    """Return the last part of a key where no other ends so; of a name nothing, since it speaks for itself.
+
+    What belongs to the server's step says so, since silos have such keys, too.
+    """
+    table, _, last = key.rpartition(".")
+    if table == SERVER:
+        return f"server {last}".removesuffix(" name")
+    alone = [other.rpartition(".")[2] for other in keys if not other.startswith(f"{SERVER}.")].count(
+        last
+    ) == 1
     return "" if last == "name" and alone else last if alone else key
+
+
+def heading(key: str, keys: Sequence[str]) -> str:
+    """Return what a table calls a key: as names of settings do, and what a name is of."""
+    if key == f"{SERVER}.name":
+        return "server optimizer"
+    return short(key, keys) or key.removesuffix(".name")
 
 
 def value(found: Any) -> str:
@@ -149,5 +196,5 @@ def value(found: Any) -> str:
     return NAMES[shown(found).removesuffix(".0") if isinstance(found, float) else shown(found)]
 
 
-def _parts(jobs: Sequence[dict[str, Any]], keys: Sequence[str]) -> int:
+def _parts(jobs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
     return len({tuple(shown(job.get(key)) for key in keys) for job in jobs})

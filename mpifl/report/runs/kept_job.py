@@ -24,6 +24,11 @@ BYTES = ("bytes_sent", "bytes_received")
 NUMBERS = ("test_loss", "train_loss", "seconds", *BYTES)
 """Figures of a round that must be numbers, or null, in what this program wrote; the main metric's, too."""
 TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos", "final", "answers", "sites")
+CHOSEN = {"optimizer": "sgd", "accumulate_batches": 1, "schedule": "constant"}
+"""Keys of `[local]` that a headline has where they are not as usual."""
+SHOWN = ("optimizer", "lr", "schedule", "epochs", "steps", "batch_size", "accumulate_batches")
+PLAIN_STEP = {"lr": 1.0, "momentum": 0.0, "nesterov": False}
+"""How the server takes the mean as it is."""
 RANK = re.compile("[0-9]{1,9}")
 
 
@@ -31,11 +36,30 @@ def headline(job: Mapping[str, Any]) -> list[str]:
     """Return a job's algorithm, model, shards, seed and how silos train, as far as it has them, as terminals
     can show."""
     local = _used(job)
-    words = [_named(job.get("algorithm")), _model(job), job.get("shards")]
-    told = {"seed": job, **dict.fromkeys(("lr", "epochs", "steps", "batch_size"), local)}
+    words = [_named(job.get("algorithm")), _server_step(job), _model(job), job.get("shards")]
+    told = {"seed": job, **dict.fromkeys(SHOWN, local)}
     words += [f"{key.replace('_', ' ')} {of[key]}" for key, of in told.items()
-              if isinstance(of, Mapping) and key in of]  # fmt: skip
+              if isinstance(of, Mapping) and key in of and of[key] != CHOSEN.get(key)]  # fmt: skip
     return [one_line(word) for word in words if word]
+
+
+def _server_step(job: Mapping[str, Any]) -> str:
+    """Name the optimizer by which the server takes its step, if it is another than the mean itself."""
+    table = job.get("server_optimizer")
+    keys = table if isinstance(table, Mapping) else {}
+    said = [f"{key} {value}" for key, value in keys.items() if key in PLAIN_STEP and value != PLAIN_STEP[key]]
+    name = keys.get("name", "sgd")
+    told = " ".join([f"server {name}", *said]).replace("nesterov True", "nesterov")
+    return told if said or name != "sgd" else ""
+
+
+def longer(job: Mapping[str, Any], rounds: int) -> str:
+    """Say what may gain more after a best last round: more rounds, unless the learning rate has come to 0."""
+    local = job.get("local", {})
+    span, shape = local.get("schedule_rounds", 1), local.get("schedule", "constant")
+    if shape == "constant" or span == 1 or rounds % span:
+        return "more rounds may gain more"
+    return f"the {shape} schedule has ended, and a larger schedule_rounds with as many rounds may gain more"
 
 
 def _used(job: Mapping[str, Any]) -> object:
@@ -50,7 +74,9 @@ def _model(job: Mapping[str, Any]) -> str:
     """Name a job's model; both halves of one that is split."""
     name, split = _named(job.get("model")), job.get("split")
     if not isinstance(split, Mapping):
-        return name
+        lora = job["model"].get("lora") if name else None
+        rank = f" r {lora['r']}" if isinstance(lora, Mapping) and "r" in lora else ""
+        return name if lora is None else f"{name} with LoRA{rank}"
     top = split.get("top", "none")
     return f"bottom {name}, top {top.get('name') if isinstance(top, Mapping) else 'sum'}"
 
@@ -103,6 +129,19 @@ def infos_of(noted: Sequence[object]) -> tuple[MetricInfo, ...]:
         return ()
 
 
+def further(
+    metrics: Sequence[MetricInfo], model: Mapping[str, Any], silos: Mapping[str, Any], end: Mapping[str, Any]
+) -> dict[str, float | None]:
+    """Return the figures of further metrics, as far as they are known: of the model's round, of silos and of
+    the end."""
+    found: dict[str, float | None] = {}
+    for one in metrics:
+        at_silos = (f"{one.silo}_mean", one.pooled, one.weighted, f"{one.silo}_worst")
+        found |= {one.test: number(model, one.test), f"final_{one.name}": number(end, one.test)}
+        found |= {key: number(silos, key) for key in at_silos}
+    return {key: value for key, value in found.items() if value is not None}
+
+
 def classes_of(environment: Mapping[str, Any]) -> int:
     """Return how many classes a run's task has, 0 where its folder does not tell."""
     told = environment.get("federation")
@@ -134,8 +173,9 @@ def unprotected(job: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) ->
     leaks = [leak for leak in found if leak is not None]
     if not leaks or not isinstance(split, Mapping) or split.get("protect", "none") != "none":
         return []
-    said = "labels are not protected: parties can tell them from the norms of the gradients that they receive"
-    return [f"{said}, with a label leak of up to {max(leaks):.2%} in a round (50% reveals none)"]
+    said = "labels are not protected: silos can tell them from the norms of the gradients that they receive"
+    said += f", with a label leak of up to {max(leaks):.2%} in a round (50% reveals none)"
+    return [f"{said}; to hide them, set [split] protect = 'label-dp', or 'max-norm' without a guarantee"]
 
 
 def trains_alone(job: Mapping[str, Any]) -> bool:

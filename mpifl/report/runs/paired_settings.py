@@ -17,10 +17,14 @@ from mpifl.report.runs.ranking_figure import name_of
 from mpifl.report.runs.run_summary import Summary
 from mpifl.report.runs.standings import HEADS, Standing, rivals, standings_of, tested
 
-HELD_TO = ("difference", "low", "high", "p", "p_holm", "test")
+HELD_TO = ("difference", "low", "high", "level", "p", "p_holm", "test")
 """What a test says of two settings: the difference of means, positive where the first is better."""
-OF_TEST = ("behind", "low", "high", "p", "p_holm", "test", "seen", "low_by_rows", "high_by_rows")
-COLUMNS = ("setting", *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, "judged_by")))
+OF_TEST = ("behind", "low", "high", "level", "p", "p_holm", "test", "seen")
+BY_ROWS = ("low_by_rows", "high_by_rows", "level_by_rows")
+COLUMNS = (
+    "setting",
+    *(f"setting_{what}" for what in ("seeds", "mean", "deviation", *OF_TEST, *BY_ROWS, "judged_by")),
+)
 """What the file of all runs says of each run's setting."""
 PAIRED = ("setting", "other", *HELD_TO)
 """What is told of each two settings."""
@@ -61,7 +65,7 @@ def _with_holm(
         said: Sequence[object] = [None] * len(HELD_TO)
         if test:
             of, p = next(corrected)
-            said = of.by, *of.reach, of.p, p, name_of(of)
+            said = of.by, *of.reach, of.level, of.p, p, name_of(of)
         told.append({"setting": name, **more, **dict(zip(HELD_TO, said, strict=True))})
     return told
 
@@ -103,31 +107,50 @@ def as_columns(found: Sequence[Standing], against: str) -> dict[object, dict[str
     }
 
 
-def paper_columns(found: Sequence[Standing], reference: Standing, name: str) -> list[tuple[str, list[str]]]:
-    """Return columns of the difference to a reference, its interval and p, if a test tells of one.
+def _for_paper(found: Sequence[Standing], reference: Standing) -> dict[object, dict[str, Any]]:
+    """Return by setting what a test says of it and a reference.
 
     Interval and p are corrected by Holm: against the first, which the results chose, for all pairs; against
-    another for those that are held against it. `name` is the reference's as LaTeX prints it.
+    another for those that are held against it.
     """
     told = {one["setting"]: one for one in held_to(found, reference)}
-    if all(one["p"] is None for one in told.values()):
-        return []
     if reference is found[0]:
         told = {
             one.standing.name: told[one.standing.name]
             | {"low": one.test and -one.test.high, "high": one.test and -one.test.low, "p_holm": one.p}
+            | {"level": one.test and one.test.level}
             for one in rivals(found)
         }
+    return told
+
+
+def paper_columns(found: Sequence[Standing], reference: Standing, name: str) -> list[tuple[str, list[str]]]:
+    """Return columns of the difference to a reference, its interval and p, if a test tells of one.
+
+    `name` is the reference's as LaTeX prints it.
+    """
+    told = _for_paper(found, reference)
+    if all(one["p"] is None for one in told.values()):
+        return []
     metric, rows = reference.metric, []
     for one in found:
         cells = cells_against(told[one.name], metric) if one is not reference else [""] * 3
-        by, reach, p = (cell.removesuffix(" points") for cell in cells)
+        by, reach, p = (cell.removesuffix(f" {units.POINTS}") for cell in cells)
         p = p.removesuffix(" paired").removesuffix(" Welch")
         by, reach = by.replace("−", "-"), units.escaped(reach)
         rows.append([f"${by}$" if by.strip("-") else by, reach, f"${p}$" if p.strip("-") else p])
-    several = len(found) > 2
-    heads = [f"over {name}", *(head + " (Holm)" * several for head in (r"95\% interval", "$p$"))]
+    several, unit = ["Holm"] * (len(found) > 2), [units.POINTS] * metric.share
+    of = ("over " + name, unit), (r"95\% interval", [*unit, *several]), ("$p$", several)
+    heads = [f"{head} ({', '.join(more)})" if more else head for head, more in of]
     return [(head, [row[nth] for row in rows]) for nth, head in enumerate(heads)]
+
+
+def levels_told(found: Sequence[Standing], reference: Standing) -> list[str]:
+    """Say of which level the interval of each setting is, where Holm gives several."""
+    each = [(name, one["level"]) for name, one in _for_paper(found, reference).items() if one["level"]]
+    if len(each) < 2:
+        return []
+    return [f"Levels of the intervals: {'; '.join(f'{name} {level:.4g}' for name, level in each)}."]
 
 
 def of_settings(found: Sequence[Standing]) -> list[dict[str, object]]:
@@ -136,13 +159,12 @@ def of_settings(found: Sequence[Standing]) -> list[dict[str, object]]:
     for one, rival in zip(found, [None, *rivals(found)], strict=True):
         test = rival.test if rival else None
         said = [one.name, len(one.ends), one.mean, one.deviation, rival.behind if rival else 0.0]
-        said += [*test.reach, test.p] if test else [None] * 3
+        said += [*test.reach, test.level, test.p] if test else [None] * 4
         said += [rival.p if rival else None, name_of(test) if test else None]
-        said += [
-            rival.seen if test and rival else None,
-            *((rival and rival.rows) or (None, None)),
-            one.judged.words() if one.judged else None,
-        ]
+        rows = rival.rows if rival else None
+        said += [rival.seen if test and rival else None]
+        said += [*rows.reach, rows.level] if rows else [None] * len(BY_ROWS)
+        said.append(one.judged.words() if one.judged else None)
         told.append(dict(zip(COLUMNS, said, strict=True)))
     return told
 

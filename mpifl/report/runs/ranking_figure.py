@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from mpifl.common.machine import runnable
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.runs import chance
 from mpifl.report.runs.run_summary import VALID_ROWS, Record, Summary
@@ -16,6 +18,8 @@ from mpifl.run.folder import number, read_environment
 
 SERVER, TEST, VALID = "the server's test set", HELD_OUT, "the silos' validation rows"
 """Whose rows a figure is of. With `[evaluate] split = "valid"` the first two are scored once, at the end."""
+EVALUATED = {SERVER: (), TEST: ("--silos",), VALID: ("--silos", "--split", "valid")}
+"""What `mpifl evaluate` takes to score a model on these rows."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +66,26 @@ class Judged:
         split = "valid" if self.rows == VALID else "test" if run.by_valid else None
         return rows_in(trained_on(run, read_environment(run.run)), self.rows == SERVER, split)
 
-    def reach(self, one: float, other: float) -> tuple[float, float] | None:
-        """Return where the difference of two figures lies with 95% by these rows, if that is known."""
-        if self.apart or not chance.counts(self.of[0].metric) or not self.examples:
-            return None
-        return chance.apart(one, other, self.examples)
+    @cached_property
+    def counted(self) -> bool:
+        """Whether it is known what chance makes of these rows."""
+        return not self.apart and chance.counts(self.of[0].metric) and self.examples > 0
+
+    def interval(self, value: float) -> tuple[float, float] | None:
+        """Return where a figure lies with 95% by these rows, if that is known."""
+        return chance.interval(value, self.examples) if self.counted else None
+
+    def difference(self, one: float, other: float) -> chance.Difference | None:
+        """Return the difference of two figures by these rows, if that is known."""
+        return chance.by_rows(one, other, self.examples) if self.counted else None
 
     def left_out(self) -> list[str]:
         """Say which runs and settings are not ranked, and why."""
-        without = [str(run.run) for run in self.without]
-        said = [f"These runs lack this figure and are not ranked: {listed(without)}."] if without else []
+        without, said = [str(run.run) for run in self.without], list[str]()
+        if without:
+            words = ["mpifl", "evaluate", without[0], *EVALUATED[self.rows]]
+            gives = f"{runnable(shlex.join(words))} scores a model so"
+            said.append(f"These runs lack this figure and are not ranked: {listed(without)}; {gives}.")
         if self.diverged:
             many = "these settings have" if len(self.diverged) > 1 else "this setting has"
             said.append(f"Not ranked, since {many} a run that diverged: {listed(self.diverged)}.")
@@ -93,18 +107,33 @@ class Judged:
             (key for key in order if any(number(record, key) is not None for record in told)), order[0]
         )
 
+    @property
+    def where(self) -> str:
+        """Whose rows the figure is of, in words: a split network's test rows lie at silos."""
+        split = any("split" in run.job for run in self.of)
+        return "the silos' test rows" if split and self.rows == SERVER else self.rows
+
     def words(self) -> str:
         """Say what the figure is of."""
         rounds, kept = {run.of_model["round"] for run in self.of}, [run.model_round for run in self.of]
         which = "best" if all(kept) else "best or last scored" if any(kept) else "last scored"
         last = f"round {rounds.pop():,}" if len(rounds) == 1 else f"each run's {which} round"
-        split = any("split" in run.job for run in self.of)  # parties have the test rows, not the server
-        rows = "the silos' test rows" if split and self.rows == SERVER else self.rows
-        said = f"{self.of[0].metric.label} on {rows}, after {last}"
+        said = f"{self.of[0].metric.label} on {self.where}, after {last}"
         if not self.own:
             return said
         model = "the server's model" if self.rows == SERVER else "the model of each silo where it has its own"
         return f"{said}, by {model}"
+
+
+def of_baseline(summaries: Sequence[Summary]) -> str:
+    """Say where the federated and the pooled model of one baseline are compared; "" of other runs."""
+    runs = [one.run for one in summaries]
+    folders = {run.absolute().parent for run in runs}
+    of_one = sorted(run.name for run in runs) == ["federated", "pooled"] and len(folders) == 1
+    if not of_one or not (runs[0].absolute().parent / "baseline.json").is_file():
+        return ""
+    page = runs[0].parent / "baseline.html"
+    return f"Both are of one baseline, which compares them on the same test rows: {page}."
 
 
 def name_of(test: chance.Difference) -> str:

@@ -12,10 +12,11 @@ from mpifl import __version__
 from mpifl.common import InputError, one_line
 from mpifl.learning.metrics import ACCURACY, MetricInfo, ToldAnswers, read_answers
 from mpifl.report.observers import at_end, judged, reached, stopped_early, worst_silo
-from mpifl.report.runs.chance import gaps, names_divergence, unlearnt
+from mpifl.report.runs.chance import LOSSES, names_divergence, unlearnt
 from mpifl.report.runs.kept_job import (
     BYTES,
     changed_by_force,
+    further,
     infos_of,
     is_round,
     metric_of,
@@ -24,6 +25,7 @@ from mpifl.report.runs.kept_job import (
     trains_alone,
     unprotected,
 )
+from mpifl.report.runs.units import gaps
 from mpifl.run.folder import number, read_environment, read_metrics, why_lost
 
 Record = dict[str, Any]
@@ -31,7 +33,6 @@ A_RUN = "name the folder of a run (mpifl train ... --out RUN)"
 PLAIN = MetricInfo(name="figure")
 """How figures are written of which nothing is known."""
 TEST_ROWS, VALID_ROWS = "test rows", "validation rows"
-"""Rows of silos, of runs whose rounds look at validation rows."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,7 @@ class Summary:
             **({} if self.epsilon is None else {"epsilon": self.epsilon}),
             **({} if self.clock is None else {"virtual_seconds": self.clock}),
             **({} if target is None else self._to_target(target)),
+            **further([one for one in self.beside if one != self.metric], self.of_model, told, self.at_end),
         }
 
     def _to_target(self, target: float) -> dict[str, float | None]:
@@ -273,7 +275,7 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
         own_models=environment.get("own_models") is True,
         before=environment.get("before", {}),
     )
-    remarks = (*gaps(summary), *wrong, *_remarks(summary, lost, environment.get("versions", {})))
+    remarks = (*gaps(summary.missing), *wrong, *_remarks(summary, lost, environment.get("versions", {})))
     return replace(summary, remarks=tuple(map(one_line, remarks)))
 
 
@@ -291,8 +293,8 @@ def _remarks(summary: Summary, lost: str | None, versions: Mapping[str, str]) ->
         yield f"changed by --force: {'; '.join(summary.forced)}"
     if not summary.by_valid and not any(summary.metric.test in record for record in summary.records):
         yield summary.without_test
-    if any(name in last and number(last, name) is None for name in ("train_loss", "test_loss")):
-        yield "diverged: its loss is not finite"
+    if odd := [name for key, name in LOSSES.items() if key in last and number(last, key) is None]:
+        yield f"diverged: its {' and its '.join(odd)} {'are' if odd[1:] else 'is'} not finite"
     yield from (*unlearnt(summary), *unprotected(summary.job, summary.records))
 
 

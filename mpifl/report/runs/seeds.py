@@ -14,12 +14,18 @@ from rich.table import Table
 
 from mpifl.common import one_line
 from mpifl.report.runs.run_summary import Summary
-from mpifl.report.runs.units import shown
+from mpifl.report.runs.units import listed, shown
 from mpifl.run.folder import same_data
 from mpifl.run.job import flat
 
+ALGORITHM, SERVER = "algorithm", "server_optimizer"
 NO_MATTER = ("name", "tracking", "checkpoint")
 """Keys of a job that cannot change what it reaches."""
+
+NO_MEANS = (
+    "each seed of the other settings has shards of its own, and this run is not on all of them; so there are "
+    "no means over these seeds; compare without this setting for them"
+)
 
 
 @dataclass(frozen=True)
@@ -47,9 +53,11 @@ class Group:
 def groups(summaries: Sequence[Summary]) -> list[Group]:
     """Put runs together that differ only by seed.
 
-    A run that is not finished or was changed by force on the way stays alone. So does one that repeats the
-    only seed of its job; one that repeats a seed of several is in no group.
+    A run that is not finished is in no group, unless none is. One that was changed by force on the way stays
+    alone. So does one that repeats the only seed of its job; one that repeats a seed of several is in none.
     """
+    left_out = unfinished(summaries)
+    summaries = [run for run in summaries if run not in left_out]
     together: dict[str, list[int]] = {}
     repeats: dict[str, str] = {}
     for nth, (summary, first) in enumerate(zip(summaries, _first_alike(summaries), strict=True)):
@@ -67,12 +75,24 @@ def groups(summaries: Sequence[Summary]) -> list[Group]:
     return _titled([names[nth[0]] for nth in together.values()], members, _each_has_shards(summaries))
 
 
+def unfinished(summaries: Sequence[Summary]) -> list[Summary]:
+    """Return the runs that are not finished, if others are."""
+    found = [run for run in summaries if not run.finished]
+    return found if len(found) < len(summaries) else []
+
+
+def unfinished_told(summaries: Sequence[Summary]) -> list[str]:
+    """Name the runs that are not ranked since they are not finished, in a line."""
+    each = [str(run.run) for run in unfinished(summaries)]
+    return [f"Not ranked, since unfinished: {listed(each)}."] if each else []
+
+
 def _titled(labels: Sequence[str], members: Sequence[list[Summary]], each: bool) -> list[Group]:
     """Return the groups of these runs: several by the settings in which groups differ, one by its label.
     `each` says whether each seed has shards of its own, which then tell no two groups apart."""
     several = [runs for runs in members if len(runs) > 1]
     varied = [key for key in varying([runs[0] for runs in several]) if key != "seed"]
-    varied = [key for key in varied if not any(_differ(runs, key) for runs in several)]
+    varied = of_models([key for key in varied if not any(_differ(runs, key) for runs in several)])
     titles = [_title(runs[0], varied) for runs in members if len(runs) > 1]
     found = []
     for label, runs in zip(labels, members, strict=True):
@@ -119,6 +139,8 @@ def why_not_ranked(run: Summary, summaries: Sequence[Summary]) -> str:
     """Say why a run that was scored is not ranked."""
     if run.diverged:
         return "its loss diverged"
+    if run in unfinished(summaries):
+        return "unfinished"
     group = next((of for of in groups(summaries) if run in of.runs), None)
     if group is None:
         return "repeats a seed"
@@ -139,7 +161,24 @@ def on_other_ground(summaries: Sequence[Summary]) -> list[Summary]:
             remark = f"{what} than {earlier.run}, by the same job"
             summary = replace(summary, remarks=(*summary.remarks, remark))
         found.append(summary)
-    return found
+    without = _without_shards_of_others(summaries)
+    return [
+        replace(run, remarks=(*run.remarks, NO_MEANS)) if nth in without else run
+        for nth, run in enumerate(found)
+    ]
+
+
+def _without_shards_of_others(summaries: Sequence[Summary]) -> list[int]:
+    """Return the runs of the one setting beside which the others have no means over seeds: each seed of the
+    others has shards of its own, and this setting was on none of these."""
+    if _each_has_shards(summaries):
+        return []
+    jobs = _without(summaries, "seed", "shards")
+    for job in dict.fromkeys(jobs):
+        rest = [run for run, of in zip(summaries, jobs, strict=True) if of != job]
+        if rest and _each_has_shards(rest):
+            return [nth for nth, of in enumerate(jobs) if of == job]
+    return []
 
 
 def _first_alike(summaries: Sequence[Summary]) -> list[int]:
@@ -192,20 +231,30 @@ def varying(summaries: Sequence[Summary]) -> list[str]:
     return [key for key in differ if not _is_usual(key, jobs)]
 
 
-def _is_usual(key: str, jobs: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether a key of the algorithm is not in all jobs, and has its default where it is."""
-    table, _, name = key.partition(".")
-    having = [job for job in jobs if key in job]
-    if table != "algorithm" or len(having) == len(jobs):
-        return False
-    from mpifl.algorithms import ALGORITHMS  # a report needs no torch
+def of_models(keys: list[str]) -> list[str]:
+    """Return keys without how often a model is scored, which is no setting of a model, unless it is alone."""
+    return [key for key in keys if key != "evaluate.every"] or keys
 
-    kinds = [ALGORITHMS.get(str(job.get("algorithm.name"))) for job in having]
-    usual = [
-        {one.alias or field: one.default for field, one in kind.model_fields.items()} if kind else {}
-        for kind in kinds
-    ]
-    return all(name in of and of[name] == job[key] for of, job in zip(usual, having, strict=True))
+
+def _is_usual(key: str, jobs: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether a key of the algorithm or of the server's step is not in all jobs, and has its default
+    where it is."""
+    having = [job for job in jobs if key in job]
+    return len(having) < len(jobs) and all(usual(key, job) for job in having)
+
+
+def usual(key: str, job: Mapping[str, Any]) -> bool:
+    """Return whether a key of the algorithm or of the server's step has its default in a job's settings."""
+    table, _, name = key.partition(".")
+    if table not in (ALGORITHM, SERVER):
+        return False
+    from mpifl.algorithms import ALGORITHMS, OPTIMIZERS  # a report needs no torch
+
+    kinds: Mapping[str, Any] = ALGORITHMS if table == ALGORITHM else OPTIMIZERS
+    kind = kinds.get(str(job.get(f"{table}.name")))
+    fields = kind.model_fields.items() if kind else ()
+    of = {one.alias or field: one.default for field, one in fields}
+    return name in of and bool(of[name] == job[key])
 
 
 def settings(job: Mapping[str, Any]) -> dict[str, Any]:

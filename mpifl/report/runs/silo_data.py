@@ -17,6 +17,7 @@ from mpifl.data.shards import (
     FederationSpec,
     ShardEntry,
     VerticalSpec,
+    encoding_of,
     group_note,
     held_out,
     labels_of,
@@ -27,6 +28,8 @@ from mpifl.report.runs import chance
 from mpifl.report.runs.run_summary import Summary
 from mpifl.run.folder import describe, same_data
 
+FEWEST_EVENTS = 10
+"""Rows of the rarer of two classes below which a difference, its interval and its p say little."""
 MOST_SILOS = 200
 MOST_NAMED = 20
 Told = FederationSpec | VerticalSpec | str | None
@@ -72,6 +75,13 @@ class Held:
     labels: Mapping[int, int] = field(default_factory=dict)
     reach: tuple[float, float] | None = None
     """The 95 % interval of a metric that is no share of right answers, where scores tell it."""
+    counted: int | None = None
+    """How many of those held out the main metric counts, where it leaves out some and scores tell it."""
+
+    @property
+    def events(self) -> int | None:
+        """How many of those held out have the rarer class; None where they are not of two classes."""
+        return min(self.labels.values()) if len(self.labels) == 2 else None
 
     @property
     def commonest(self) -> float | None:
@@ -85,6 +95,13 @@ class Held:
     def words(self) -> str:
         """Say how many these are."""
         return f"{self.train:,} training examples, {self.out:,} held out"
+
+
+def rests_on(events: int | None) -> str:
+    """Say on how few rows of the rarer class a difference rests; "" where they are enough, or not known."""
+    if not events or events >= FEWEST_EVENTS:
+        return ""
+    return f"rests on {events:,} row{'s' * (events > 1)} of the rarer class"
 
 
 def one_class(told: Mapping[str, Any], of: Held | None) -> bool:
@@ -268,6 +285,8 @@ def _drawn(spec: FederationSpec) -> Fold:
         note += f" From the left: {', '.join(beside)}."
     if spec.classes is None:  # values, of which federation.json counts nothing
         return Fold("The data", [Said(note)])
+    if (encoding_of(spec.source) or {}).get("kind") == "tokens":
+        return _of_tokens(note, sizes, counts, beside)
     note += " Bars are training examples, colours are shares of each label."
     names = [name[:8] for name in spec.class_names or map(str, range(spec.classes))][::-1]
     most = float(shares.max()) or 1.0
@@ -279,3 +298,15 @@ def _drawn(spec: FederationSpec) -> Fold:
         ramp("0 %", BLUES, f"{most:.0%} of a silo’s examples"),
     ]
     return Fold("The data: examples and labels of every silo", [Said(note), *drawn])
+
+
+def _of_tokens(note: str, sizes: np.ndarray, counts: np.ndarray, names: Sequence[str]) -> Fold:
+    """Draw each silo's sequences, and how many tokens they have; which tokens these are says little."""
+    tokens = np.array([part.sum(axis=1).mean() for part in np.array_split(counts, len(sizes))])
+    note = note.replace("training examples", "training sequences")
+    note += f" They have {int(counts.sum()):,} tokens of {counts.shape[1]:,}, without padding."
+    drawn = [
+        charts.columns(list(map(round, of.tolist())), title, max(of.max(), 1), names=names)
+        for title, of in (("Training sequences", sizes), ("Training tokens", tokens))
+    ]
+    return Fold("The data: sequences and tokens of every silo", [Said(note), *drawn])

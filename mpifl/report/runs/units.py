@@ -6,11 +6,14 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
+
+import numpy as np
 
 from mpifl.common import one_line
 from mpifl.common.pages import charts
@@ -21,8 +24,10 @@ UNITS = ((1, 0.001, "ms"), (100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h
 """Durations below so many seconds are marked in this unit, which has so many seconds."""
 LAST_DAY = 253_370_000_000
 """Seconds since 1970 that a calendar knows."""
-MOST_SPANS = 6
-"""Spans of rounds that are written."""
+MOST_SPANS, MOST_GAPS = 6, 5
+"""Spans of rounds that are written, and of rounds that are missing."""
+POINTS = "points"
+"""The unit of a difference of shares."""
 LEAST = 0.001
 """The least p that is written in digits."""
 MOST_NAMED = 5
@@ -39,10 +44,8 @@ def axis(values: Sequence[float], metric: MetricInfo) -> tuple[charts.Scale, lis
     """Return the scale of values on one line, and what is written at its two ends, which are round."""
     values = two_points(values[0]) if metric.share and len({*values}) == 1 else values
     marks = charts.ticks(min(values, default=0.0), max(values, default=1.0), 3)
-    return charts.Scale(marks[0], marks[-1]), [
-        metric.write_briefly(marks[0]),
-        metric.write_briefly(marks[-1]),
-    ]
+    ends = marks[0], marks[-1]
+    return charts.Scale(*ends), [*map(metric.write_briefly, ends)]
 
 
 def two_points(value: float) -> tuple[float, float]:
@@ -106,7 +109,7 @@ def shares(parts: Sequence[float]) -> list[int]:
 
 def points(change: float, metric: MetricInfo) -> str:
     """Write a difference of a metric's values: of per cents in points."""
-    return f"{_change(change, metric)} points" if metric.share else _change(change, metric)
+    return f"{_change(change, metric)} {POINTS}" if metric.share else _change(change, metric)
 
 
 def between(low: float, high: float, metric: MetricInfo) -> str:
@@ -115,8 +118,8 @@ def between(low: float, high: float, metric: MetricInfo) -> str:
 
 
 def reach(ends: Sequence[float], metric: MetricInfo) -> str:
-    """Write the ends of an interval of a metric: `59.6% to 98.2%`."""
-    return " to ".join(metric.write_briefly(round(end, 3)) for end in ends)
+    """Write the ends of an interval of a metric as its values: `59.60% to 98.21%`."""
+    return " to ".join(map(metric.write, ends))
 
 
 def _change(change: float, metric: MetricInfo) -> str:
@@ -139,6 +142,15 @@ def spans(rounds: Sequence[int]) -> str:
             found.append([at, at])
     said = [str(one) if one == other else f"{one}-{other}" for one, other in found[:MOST_SPANS]]
     return ", ".join(said) + (", ..." if len(found) > MOST_SPANS else "")
+
+
+def gaps(missing: Sequence[tuple[int, int]]) -> list[str]:
+    """Say which rounds are missing, given as (first, last), if any."""
+    if not missing:
+        return []
+    which = [f"{first} to {last}" if last > first else str(first) for first, last in missing[:MOST_GAPS]]
+    which += ["..."] if len(missing) > MOST_GAPS else []
+    return [f"rounds missing in metrics.jsonl: {', '.join(which)}; sums over the rounds are not shown"]
 
 
 SPECIAL = {one: rf"\{one}" for one in "&%$#_{}"} | {
@@ -187,25 +199,42 @@ def booktabs(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence
     return TABLE.format(one_line(" ".join(said)), "r" * (len(heads) - 1), head, "\n".join(lines))
 
 
-def as_latex(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]) -> str:
-    """Return a table of texts as LaTeX prints it (booktabs); a name that begins with blanks is indented."""
-    head, *cells = ([_cell(one) for one in row] for row in (heads, *rows))
+def as_latex(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str], words: Sequence[str] = ()
+) -> str:
+    """Return a table of texts as LaTeX prints it (booktabs); a name that begins with blanks is indented, and
+    one of the `words` is no number of its column."""
+    head, *cells = (
+        [rf"\multicolumn{{1}}{{c}}{{{one}}}" if one in words else _cell(one) for one in row]
+        for row in (heads, *rows)
+    )
     return booktabs(head, cells, [one if one.endswith(".") else f"{one}." for one in said])
 
 
 def _cell(text: str) -> str:
+    """Return a cell as LaTeX prints it: a number with a minus sign or a power of ten as mathematics."""
+    number = re.fullmatch(r"(-?)(\d[\d.,]*)(?:e([+-]\d+))?", text)
+    if number and (number[1] or number[3]):
+        power = rf" \cdot 10^{{{int(number[3])}}}" if number[3] else ""
+        return f"${number[1]}{number[2]}{power}$"
     return r"\quad " * text.startswith("  ") + escaped(text.strip())
 
 
 def csv_table(heads: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV, figures in full; None is an empty cell."""
+    """Return rows as CSV, figures in full; None, and what a row lacks, is an empty cell."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(heads)
     for row in rows:
-        told = (str(value) if isinstance(value, Path) else value for value in row.values())
+        told = (str(of) if isinstance(of := row.get(head), Path) else of for head in heads)
         writer.writerow("" if value is None else shown(value) for value in told)
     return content.getvalue()
+
+
+def written(record: Mapping[str, Any], name: str, write: Callable[[float], str]) -> str:
+    """Write a figure of a record; "" of none."""
+    value = number(record, name)
+    return "" if value is None else write(value)
 
 
 def shown(value: Any) -> str:
@@ -218,3 +247,13 @@ def listed(names: Sequence[str]) -> str:
     shown = [*names[:MOST_NAMED]]
     shown += [f"{len(names) - MOST_NAMED:,} more"] if len(names) > MOST_NAMED else []
     return " and ".join(shown) if len(shown) < 3 else f"{'; '.join(shown[:-1])}; and {shown[-1]}"
+
+
+def beyond(worst: np.ndarray, end: float, metric: MetricInfo) -> str:
+    """Say that colours end before the worst scores, and how bad these are; "" where colours reach them."""
+    last = float(np.nanmin(worst) if metric.higher_is_better else np.nanmax(worst))
+    worse = worst < end if metric.higher_is_better else worst > end
+    if not (many := int(worse.sum())):
+        return ""
+    cells = "1 cell is" if many == 1 else f"{many:,} cells are"
+    return f" Colours end at {metric.write(end)}: {cells} worse, up to {metric.write(last)}."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +12,9 @@ from rich.table import Table
 
 from mpifl.common import InputError, write_named
 from mpifl.report.observers import on_terminal, wide_console
-from mpifl.report.pictures import fit_heads, fit_of, fit_rows, said_of_fit, unsettled
+from mpifl.report.pictures import REFERENCE, fit_heads, fit_of, fit_rows, said_of_fit, unsettled
 from mpifl.report.runs import fit_doubt, read_run, trained_on, units
-from mpifl.report.terminal.stats_table import longest_word, told_last
+from mpifl.report.terminal.printed_table import longest_word, told_last
 from mpifl.run.folder import read_environment, read_metrics
 
 COLUMNS = (
@@ -51,13 +49,10 @@ def show_coefficients(run: Path, to: Path | None = None, latex: Path | None = No
     if doubt := unsettled(fit):
         raise InputError(f"{run}: nothing is written: {doubt}")
     if to is not None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({"column": row["name"], **row} for row in fit["coefficients"])
-        write_named("--csv", to, text.getvalue())
+        told = [{"column": row["name"], **row} for row in fit["coefficients"]]
+        write_named("--csv", to, units.csv_table(COLUMNS, told))
     if latex is not None:
-        write_named("--latex", latex, units.as_latex(heads, rows, said))
+        write_named("--latex", latex, units.as_latex(heads, rows, said, [REFERENCE]))
 
 
 def _show(heads: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> list[str]:

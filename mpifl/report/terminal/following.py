@@ -107,8 +107,9 @@ class Follower:
         records, environment = self._metrics.look(), read_environment(run)
         summary = read_run(run, records) if records else None
         job = summary.job if summary else read_tables(run / "job.toml")[0]
-        silent = _silent(run)
-        if held is False and _elsewhere(holder) and silent < _patience(records):
+        silent, here = _silent(run), socket.gethostname()
+        patience = max(PATIENCE, ROUNDS * (pace(records) or 0.0))
+        if held is False and str(holder.get("host", here)) != here and silent < patience:
             held = None
         return Look(
             run=run,
@@ -142,14 +143,6 @@ def pace(records: Sequence[Record]) -> float | None:
     last = [(r["round"], at) for r in records[-RECENT - 1 :] if (at := number(r, "time")) is not None]
     found = [(then - at) / (later - round) for (round, at), (later, then) in pairwise(last)]
     return max(median(found), 0.0) if found else None
-
-
-def _patience(records: Sequence[Record]) -> float:
-    return max(PATIENCE, ROUNDS * (pace(records) or 0.0))
-
-
-def _elsewhere(holder: Mapping[str, Any]) -> bool:
-    return str(holder.get("host", socket.gethostname())) != socket.gethostname()
 
 
 def _silent(run: Path) -> float:

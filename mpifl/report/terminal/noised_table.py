@@ -1,22 +1,18 @@
-"""The noised table of a run, in the terminal and as CSV."""
+"""The noised table of a run, in the terminal, as CSV and as LaTeX."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import rich.table
-from rich import box
-
-from mpifl.common import InputError, one_line, tables, write_atomic
+from mpifl.common import one_line, tables
 from mpifl.common.pages import Figure, Table
-from mpifl.report.observers import wide_console
+from mpifl.report.runs import units
+from mpifl.report.terminal.printed_table import print_table, write_table
 
-FILE = "dptable.csv"
+FILE = "dptable"
 UNIT = "one row added or removed, in any split of its silo; k rows of one person: k times epsilon, more delta"
 GIVEN = "the means, deviations, levels and fills in federation.json count as known, and have no noise"
 HEADS = ("", "value", "SD of noise")
@@ -33,26 +29,17 @@ COLUMNS = ("variable", "level", "figure", "value", "noise")
 
 
 def show_noised(run: Path, record: Mapping[str, Any]) -> None:
-    """Print the noised table of a run's record, and write it into the run folder as CSV.
+    """Print the noised table of a run's record, and write it into the run folder as CSV and LaTeX.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: a file cannot be written.
     """
-    console, shown = wide_console(), rich.table.Table(box=box.SIMPLE_HEAD)
-    for head in HEADS:
-        shown.add_column(head, justify="right" if head else "left", overflow="fold")
-    for row in _rows(record["noised"]):
-        shown.add_row(*row)
-    console.print(shown)
-    for line in _said(record, tables(run / "job.toml")):
-        console.print(line, soft_wrap=True)
-    try:
-        write_atomic(run / FILE, as_csv(record["noised"]).encode())
-    except OSError as error:
-        raise InputError(
-            f"{run / FILE}: cannot be written ({error.strerror}); make room, and retry"
-        ) from None
-    console.print(f"table: {run / FILE}", soft_wrap=True)
+    rows, said = [*_rows(record["noised"])], _said(record, tables(run / "job.toml"))
+    files = {
+        "csv": units.csv_table(COLUMNS, record["noised"]["figures"]),
+        "tex": units.as_latex(HEADS, rows, said),
+    }
+    write_table(print_table(HEADS, rows, said), "table", run / FILE, files)
 
 
 def _said(record: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
@@ -83,12 +70,3 @@ def _digits(value: float, noise: float) -> tuple[str, str]:
     """Write a figure to the second digit of its noise."""
     decimals = min(max(1 - math.floor(math.log10(noise)), 0), 9)
     return f"{value:,.{decimals}f}", f"{noise:,.{decimals}f}"
-
-
-def as_csv(noised: Mapping[str, Any]) -> str:
-    """Return all figures with all digits, a line each."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(noised["figures"])
-    return text.getvalue()

@@ -2,72 +2,34 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-from mpifl.common import InputError, one_line, write_atomic
-from mpifl.report.observers import wide_console
+from mpifl.common import InputError, one_line
 from mpifl.report.pages import page_of_stats
 from mpifl.report.runs import units
 from mpifl.report.terminal.noised_table import show_noised
-from mpifl.run.folder import read_metrics
+from mpifl.report.terminal.printed_table import print_table, record_last, told_last, write_table
 
 WITHHELD, FILE = "withheld", "tableone"
 DIGITS, MOST_DECIMALS = 3, 9
+MOST_NAMED = 8
+"""Variables in a line."""
 MOST_SILOS = 6
 """Silos in the terminal; the files have more."""
 COLUMNS = (
     *("variable", "level", "silo", "count", "share", "missing", "mean", "deviation"),
     *("q1", "median", "q3", "minimum", "maximum", "smd", "between", "withheld"),
 )
-NARROW = 110
-LONG_WORD = 26
-"""The widest that a column of names is, so as to break no word."""
 APART = ["SMD", "between silos"]
 Told = Mapping[str, Any]
 
 
-def longest_word(names: Iterable[str]) -> int:
-    """Return how wide a column of names is that breaks no word, up to a width."""
-    return min(max((len(word) for name in names for word in name.split()), default=0), LONG_WORD)
-
-
-def fitting_table(width: int) -> Table:
-    """Return an empty table, whose columns lie nearer together in a narrow terminal."""
-    return Table(box=box.SIMPLE_HEAD, padding=(0, int(width >= NARROW)))
-
-
-def told_last(run: Path, key: str) -> Any:
-    """Return what the last round of a run that has it tells under a key; None without such a round.
-
-    Raises:
-        InputError: there is no such folder.
-    """
-    return (record_last(run, key) or {}).get(key)
-
-
-def record_last(run: Path, key: str) -> Told | None:
-    """Return the record of the last round of a run that has a key; None without such a round.
-
-    Raises:
-        InputError: there is no such folder.
-    """
-    if not run.is_dir():
-        raise InputError(f"{run}: is not a folder; name the folder of a run")
-    return next((one for one in reversed(read_metrics(run)) if key in one), None)
-
-
 def show_stats(run: Path) -> None:
-    """Print the table of a run, and write it into the run folder as HTML, CSV and LaTeX; a noised one as CSV.
+    """Print the table of a run, and write it into the run folder as HTML (but a noised one), CSV and LaTeX.
 
     Raises:
         InputError: the run has no such table, or a file cannot be written.
@@ -83,45 +45,21 @@ def show_stats(run: Path) -> None:
         [heads[nth] for nth in places], [[row[nth] for nth in places] for row in rows], said
     )
     latex = units.as_latex(heads, rows, said)
-    write_table(run / FILE, page_of_stats(told, heads, rows, said), as_csv(told), latex)
-    console.print(f"table: {run / FILE}.html, .csv and .tex", soft_wrap=True)
-
-
-def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], said: Sequence[str]) -> Console:
-    """Print a table whose first column names its rows, and what is said of it; return the terminal."""
-    console = wide_console()
-    shown = fitting_table(console.width)
-    for nth, head in enumerate(heads):
-        shown.add_column(head, justify="right" if nth else "left", overflow="fold")
-    shown.columns[0].min_width = longest_word(row[0] for row in rows)
-    for row in rows:
-        shown.add_row(*row)
-    console.print(shown)
-    for line in said:
-        console.print(line, soft_wrap=True)
-    return console
-
-
-def write_table(to: Path, page: str, figures: str, latex: str) -> None:
-    """Write a table as HTML, CSV and LaTeX `to` a path without an ending.
-
-    Raises:
-        InputError: one of them cannot be written.
-    """
-    for kind, text in {"html": page, "csv": figures, "tex": latex}.items():
-        path = to.with_name(f"{to.name}.{kind}")
-        try:
-            write_atomic(path, text.encode())
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror}); make room, and retry") from None
+    files = {"html": page_of_stats(told, heads, rows, said), "csv": as_csv(told), "tex": latex}
+    write_table(console, "table", run / FILE, files)
 
 
 def said_of(told: Told) -> list[str]:
-    """Return lines that say what is withheld, and what columns mean."""
+    """Return lines that say what is withheld, in which figures filled gaps are, and what columns mean."""
     few = f"Counts from 1 to {told['least'] - 1} are withheld, and what would tell them by subtraction. "
     few += "Counts of histograms are rounded."
-    parted = "SMD: the largest standardised difference of two silos' means. Between silos: this share of the "
-    return [few] * (told["least"] > 1) + [f"{parted}squares lies between silos' means."] * ("silos" in told)
+    parted = "SMD: the largest standardised difference of two silos' means. Between silos: the share of the "
+    numbers = [one for one in told["variables"] if one["kind"] == "numbers"]
+    gaps = [one_line(one["name"]) for one in numbers if one.get("missing", 0) != 0]
+    more = f" and {len(gaps) - MOST_NAMED:,} more" if len(gaps) > MOST_NAMED else ""
+    filled = "Mean, SD and quartiles take in the values that filled gaps: of "
+    said = [few] * (told["least"] > 1) + [f"{filled}{', '.join(gaps[:MOST_NAMED])}{more}."] * bool(gaps)
+    return said + [f"{parted}variance between silos."] * ("silos" in told)
 
 
 def heads_of(told: Told) -> list[str]:
@@ -189,14 +127,16 @@ def _told_to(spread: float, numbers: Sequence[float]) -> list[str]:
 
 def as_csv(told: Told) -> str:
     """Return all figures with all digits: a line for each variable, level, bin, and silo of these."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for one in told["variables"]:
-        for row in _csv_rows(one, told.get("silos", ())):
-            full = {key: WITHHELD if value is None else value for key, value in row.items()}
-            writer.writerow({"variable": one["name"], **full})
-    return text.getvalue()
+    rows = [
+        {"variable": one["name"], **{key: WITHHELD if of is None else _plain(of) for key, of in row.items()}}
+        for one in told["variables"]
+        for row in _csv_rows(one, told.get("silos", ()))
+    ]
+    return units.csv_table(COLUMNS, rows)
+
+
+def _plain(of: object) -> object:
+    return str(of) if isinstance(of, bool) else of
 
 
 def _csv_rows(one: Told, silos: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -204,7 +144,7 @@ def _csv_rows(one: Told, silos: Sequence[str]) -> Iterator[dict[str, Any]]:
     yield {**one, **dict(zip(("q1", "median", "q3"), quartiles, strict=True)), "level": ""}
     yield from one.get("levels", ())
     if histogram := one.get("histogram"):
-        ends = itertools.pairwise(["", *map(repr, histogram["edges"]), ""])
+        ends = itertools.pairwise(["", *(f"{edge:.15g}" for edge in histogram["edges"]), ""])
         for (low, high), count in zip(ends, histogram["counts"], strict=True):
             yield {"level": f"[{low}, {high})", "count": count}
     for of in ({**one, "level": ""}, *one.get("levels", ())):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,12 @@ from mpifl.common.pages import Block, Figure
 from mpifl.report.pages import figures_of_stats, figures_of_survival, page_of_survival
 from mpifl.report.runs import units
 from mpifl.report.terminal.noised_table import READ, figures_of_noised
+from mpifl.report.terminal.printed_table import print_table, told_last, write_table
 from mpifl.report.terminal.stats_table import (
     WITHHELD,
     heads_of,
-    print_table,
     rows_of as rows_of_stats,
     said_of as said_of_stats,
-    told_last,
-    write_table,
 )
 
 FILE = "survival"
@@ -43,10 +39,9 @@ def show_survival(run: Path) -> None:
     if (told := told_last(run, "survival")) is None:
         raise InputError(f"{run}: has no survival curves; name a run of them, or shards with --out RUN")
     rows, said = [*rows_of(told)], said_of(told)
-    console = print_table(HEADS, rows, said)
-    page = page_of_survival(told, HEADS, rows, said)
-    write_table(run / FILE, page, as_csv(told), units.as_latex(HEADS, rows, said))
-    console.print(f"curves: {run / FILE}.html, .csv and .tex", soft_wrap=True)
+    page, latex = page_of_survival(told, HEADS, rows, said), units.as_latex(HEADS, rows, said)
+    files = {"html": page, "csv": as_csv(told), "tex": latex}
+    write_table(print_table(HEADS, rows, said), "curves", run / FILE, files)
 
 
 def analysed(records: Sequence[Told]) -> list[Block]:
@@ -100,13 +95,12 @@ def said_of(told: Told) -> list[str]:
 
 def as_csv(told: Told) -> str:
     """Return all figures with all digits: a line for each group and time."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
-    for one in told["groups"]:
-        rows = [{"survival": WITHHELD}] if one["withheld"] else one["curve"]
-        writer.writerows({"group": one["name"], **row} for row in rows)
-    return text.getvalue()
+    rows = [
+        {"group": one["name"], **row}
+        for one in told["groups"]
+        for row in ([{"survival": WITHHELD}] if one["withheld"] else one["curve"])
+    ]
+    return units.csv_table(COLUMNS, rows)
 
 
 def _time(time: float | None) -> str:

@@ -12,12 +12,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from mpifl.common import InputError, Names
+from mpifl.common import Names
 from mpifl.report.observers import PLAIN, figures_of, on_terminal
 from mpifl.report.runs import show_next
 from mpifl.report.terminal.following import Follower, Look, State, leaving_in_order
 from mpifl.report.terminal.frame import frame
-from mpifl.run.job import read_kept
 
 WIDE, HIGH = 100, 40
 """Of the one picture that goes to a file."""
@@ -47,8 +46,7 @@ def watch_run(run: Path, every: float = 2.0, once: bool = False, wait: bool = Fa
         look = _pictures(follower, look, every, console)
     _show(console, look)
     if look.state is State.FINISHED and live:
-        with contextlib.suppress(InputError):  # of another version
-            show_next(console, run, read_kept(run / "job.toml"))
+        show_next(console, run)
     return look.state
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import platform
+import re
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,17 @@ _KINDS = {
     "changes": list,
     "before": dict,
 }
-_KINDS |= {"directory": str, "released": str, "frozen_sha256": str, "metrics": list}
+_KINDS |= {"directory": str, "released": str, "frozen_sha256": str, "metrics": list, "hosts": list}
 """The types of the entries of `environment.json` that are read again."""
-OWN = ("versions", "platform", "command", "started", "directory", "changes", "lost", "before")
+OWN = ("versions", "platform", "command", "started", "directory", "changes", "lost", "before", "hosts")
 """The entries of `environment.json` that this module writes."""
 _PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "pydantic", "safetensors")
+_COMPUTES = re.compile(r"(?:torch|numpy)\b(?!-)")
+"""What a library requires that may decide bits."""
+_CALLED = {"sklearn": "scikit-learn", "skimage": "scikit-image", "PIL": "pillow"}
+"""Names of libraries whose modules have others."""
+_ALSO = ("tokenizers", "pillow")
+"""Libraries that decide bits without such a requirement."""
 
 
 def write_environment(folder: Path, changes: list[str] | None = None, **more: Any) -> None:
@@ -52,17 +59,39 @@ def write_environment(folder: Path, changes: list[str] | None = None, **more: An
     old = read_environment(folder)
     if forced := [*old.get("changes", []), *(changes or [])]:
         more["changes"] = forced
+    started = [rank.get("host") for of in (old, more) for rank in of.get("ranks", {}).values()]
+    hosts = [str(host) for host in (*old.get("hosts", ()), *started) if host]
+    more |= {"hosts": [*dict.fromkeys(hosts)]} if hosts else {}
     more |= {"before": old["before"]} if "before" in old else {}
     write_needed(folder / "environment.json", json.dumps({**about, **more}, indent=1).encode() + b"\n")
 
 
-@functools.cache
 def _versions() -> dict[str, str]:
     versions = {"mpifl": __version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[package] = version(package)
+    modules = {name.partition(".")[0] for name in [*sys.modules]} - sys.stdlib_module_names
+    loaded = sorted(_CALLED.get(name, name) for name in modules if not name.startswith("_"))
+    for package in dict.fromkeys([*_PACKAGES, *filter(_computes, loaded)]):
+        if found := _version(package):
+            versions[package] = found
     return versions
+
+
+@functools.cache
+def _version(package: str) -> str:
+    with suppress(PackageNotFoundError):
+        return version(package)
+    return ""
+
+
+@functools.cache
+def _computes(package: str) -> bool:
+    """Return whether a library may decide bits: it builds on torch or numpy, or is one of `_ALSO`."""
+    if package in _ALSO:
+        return True
+    with suppress(PackageNotFoundError):
+        needed = (one for one in requires(package) or () if "extra ==" not in one)
+        return package != "mpifl" and any(map(_COMPUTES.match, needed))
+    return False
 
 
 def read_environment(folder: Path) -> dict[str, Any]:

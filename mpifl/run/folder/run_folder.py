@@ -137,7 +137,7 @@ def _check_form(folder: Path, spec: AnySpec) -> None:
     if old == new:
         return
     (before, _, examples), (now, _, others) = old.partition(" of "), new.partition(" of ")
-    to_do = "name its own by 'shards', or start again with another --out"
+    to_do = "give the run's own shards folder, or start again with another --out"
     if examples != others:
         raise InputError(f"{folder}: was started on {old}, the shards are {new}; {to_do}")
     model = folder / "model.safetensors"
@@ -151,7 +151,7 @@ def _check_data(folder: Path, spec: AnySpec, force: bool) -> list[str]:
     if same_data(old, new):
         return []
     if not force:
-        to_do = "name its own by 'shards', start again with another --out, or add --force"
+        to_do = "give the run's own shards folder, start again with another --out, or add --force"
         raise InputError(f"{folder}: the shards are not those that it was started on; {to_do}")
     changed = [name for name in DIGESTS if old.get(name, new[name]) != new[name]]
     return [f"{DIGESTS[name]} {_briefly(old[name])} -> {_briefly(new[name])}" for name in changed]

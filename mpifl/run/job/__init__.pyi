@@ -12,6 +12,9 @@ from .job import (
     read_job as read_job,
     read_kept as read_kept,
 )
+from .judged_job import (
+    judged_otherwise as judged_otherwise,
+)
 from .outline import (
     HARMLESS as HARMLESS,
     OF_SUMS as OF_SUMS,

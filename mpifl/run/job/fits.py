@@ -6,7 +6,7 @@ key is a way itself, and its own column decides, or the algorithm and the task d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -199,8 +199,13 @@ def why_not(way: str, job: Outline, fits: Fits = FITS) -> str:
     Args:
         fits: The table that has the way as a column.
     """
+    return next(whys_not(way, job, fits), "")
+
+
+def whys_not(way: str, job: Outline, fits: Fits = FITS) -> Iterator[str]:
+    """Yield each refusal of a key as `why_not` does, each text once."""
     if way in IN_EFFECT and not IN_EFFECT[way](job):
-        return ""
+        return
     tables: dict[str, Any] = {f"{name}.": table for name, table in job if isinstance(table, BaseModel)}
     if way not in LOCAL.cells:
         del tables["local."]
@@ -211,4 +216,6 @@ def why_not(way: str, job: Outline, fits: Fits = FITS) -> str:
         if outcome == "-"
     }
     by = "losses" if job.cohort.select == "power-of-choice" else "examples"
-    return fits.first(way, refused, job=job, by=by)
+    first = fits.first(way, refused, job=job, by=by)
+    each = (fits.first(way, {key: value}, job=job, by=by) for key, value in refused.items())
+    yield from dict.fromkeys(filter(None, (first, *each)))

@@ -16,7 +16,7 @@ from mpifl.run.job.job_checks import check_fits
 from mpifl.run.job.naming import make_named
 from mpifl.run.job.outline import Outline, flat
 from mpifl.run.job.tables import RULE_NAMES, CohortTable, Evaluate
-from mpifl.run.job.uncalled_methods import uncalled
+from mpifl.run.job.uncalled_methods import called_otherwise, uncalled
 from mpifl.run.job.validation import validated
 from mpifl.silo import UNSPLIT
 from mpifl.silo.steps import LOCAL, LocalTraining
@@ -248,12 +248,9 @@ def _check_target(job: Job, metric: MetricInfo) -> None:
 
 
 def _check_methods(algorithm: Algorithm) -> None:
-    """Check that `round`, and `train` if there is one, take what a training gives them."""
+    """Check that methods can be called as a training calls them, and that `train`, if there is one, has a
+    silo."""
+    if said := called_otherwise(type(algorithm)):
+        raise InputError(f"{type(algorithm).__name__}: {said}")
     if inspect.isfunction(getattr(type(algorithm), "train", None)):
         algorithm.work("train")
-    takes = inspect.signature(algorithm.round)
-    try:
-        takes.bind(None, None)
-    except TypeError:
-        what = f"round({', '.join(takes.parameters)}) is called as round(server, cohort)"
-        raise InputError(f"{type(algorithm).__name__}: {what}; give it these parameters") from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mpifl.algorithms import Algorithm, ServerSGD
 from mpifl.common import InputError
-from mpifl.run.job.fits import FITS, IN_EFFECT, why_not
+from mpifl.run.job.fits import FITS, IN_EFFECT, whys_not
 from mpifl.run.job.tables import POISSON
 
 if TYPE_CHECKING:
@@ -22,10 +22,14 @@ def check_fits(job: Job, algorithm: Algorithm) -> None:
     """Check that a job's keys go together, as far as this can be known without shards.
 
     Raises:
-        InputError: they do not; the line gives advice.
+        InputError: they do not; the line gives advice, and names what else does not go with `[privacy]`.
     """
-    for why in _refusals(job, algorithm):
-        raise InputError(why)
+    found = _refusals(job, algorithm)
+    if (why := next(found, None)) is None:
+        return
+    others = [one.partition(": ")[0] for one in found] if job.privacy is not None else []
+    more = [one for one in dict.fromkeys(others) if one != why.partition(": ")[0]]
+    raise InputError(f"{why} (refused, too: {'; '.join(more)})" if more else why)
 
 
 def _refusals(job: Job, algorithm: Algorithm) -> Iterator[str]:
@@ -35,7 +39,7 @@ def _refusals(job: Job, algorithm: Algorithm) -> Iterator[str]:
     asked = [way for way, is_asked in IN_EFFECT.items() if is_asked(job)]
     for way in [*(way for way in algorithm.ways if way in FITS.cells), *asked]:
         yield from _FIRST.get(way, _nothing)(job, algorithm)
-        yield from filter(None, [why_not(way, job)])
+        yield from whys_not(way, job)
         yield from _THEN.get(way, _nothing)(job, algorithm)
 
 

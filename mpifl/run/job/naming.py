@@ -35,12 +35,22 @@ def make_named(
     """
     name = table.get("name", usual or None)
     if not isinstance(name, str):
-        raise InputError(f"{source}: [{key}] needs name, one of {', '.join(registry)}")
+        raise InputError(f"{source}: [{key}] needs name, {_offered(registry, table, key, shared)}")
     kind = _class_named(name, base, registry, source, key, elsewhere)
     own = {k: v for k, v in table.items() if k != "name"}
     if taken := sorted(set(own) & set(shared)):
         raise InputError(f"{source}: [{key}] has no key '{taken[0]}'; it is a table of its own, [{taken[0]}]")
     return validated(kind, own, source, key, title=name, shared=shared)
+
+
+def _offered(registry: Mapping[str, Any], table: Table, key: str, shared: Mapping[str, Any]) -> str:
+    """Return the names that take a table's first key, or else all."""
+    own = next((one for one in table if one not in ("name", *shared)), None)
+    fields = {name: getattr(registry[name], "model_fields", {}) for name in registry if own is not None}
+    takers = [name for name, of in fields.items() if own in {one.alias or field for field, one in of.items()}]
+    if not takers:
+        return f"one of {', '.join(registry)}"
+    return f"since '{own}' is a key of {', '.join(takers)}; give --set {key}.name={takers[0]}"
 
 
 def _class_named(

@@ -39,6 +39,10 @@ TABLE = "dptable"
 """The one of them that goes with `[privacy]`."""
 
 
+NEEDED = {"noise = 1.1 or epsilon = 2.0": ("noise", "noise_of", "epsilon"), "delta = 1e-5": ("delta",)}
+"""What each `[privacy]` needs, by how it may be written, besides `clip`."""
+
+
 class Outline(BaseModel):
     """A whole job file, in which algorithm, task and server optimizer are still plain tables."""
 
@@ -123,6 +127,20 @@ class Outline(BaseModel):
     @classmethod
     def _weights_by_rule(cls, table: Any) -> Any:
         return with_uniform_weights(table) if isinstance(table, dict) else table
+
+    @model_validator(mode="before")
+    @classmethod
+    def _privacy_is_whole(cls, table: Any) -> Any:
+        """Name all keys that `[privacy]` lacks; one that lacks alone is told by itself."""
+        privacy = table.get("privacy") if isinstance(table, dict) else None
+        if isinstance(privacy, dict):
+            algorithm = table.get("algorithm")
+            clips = not isinstance(algorithm, dict) or algorithm.get("name") != TABLE
+            needed = {"clip = 1.0": ("clip",), **NEEDED} if clips else NEEDED
+            lacks = [one for one, keys in needed.items() if privacy.keys().isdisjoint(keys)]
+            if len(lacks) > 1:
+                raise ValueError(f"[privacy] needs {', '.join(lacks[:-1])} and {lacks[-1]}, say")
+        return table
 
     @model_validator(mode="after")
     def _kernels_can_be_pinned(self) -> Outline:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError
+from mpifl.common import InputError, count_of
 from mpifl.data.shards import AnySpec
 from mpifl.run.job.fits import IN_EFFECT
 
@@ -68,12 +68,13 @@ def why_not_of_silos(job: Job, silos: int) -> str:
     assert job.privacy is not None
     delta, expected = job.privacy.delta, job.cohort.expected(silos)
     if delta > 1 / silos:
-        what = f"there are {silos} silos, and above 1/{silos} delta allows to publish one of them"
+        what = f"there are {count_of(silos, 'silo')}, and above 1/{silos} delta allows to publish one of them"
         return f"[privacy] delta = {delta:g}: {what}; use a smaller value"
     if expected == 0:
         return "[cohort] fraction = 0: poisson draws no silo; use a larger value"
     if job.privacy.is_adaptive and expected < LEAST:
-        what = f"a round expects {expected:g} silos, and of fewer than {LEAST} its bit is all noise"
+        many = f"{expected:g} silo{'s' * (expected != 1)}"
+        what = f"a round expects {many}, and of fewer than {LEAST} its bit is all noise"
         return f"[privacy] clip = 'adaptive': {what}; use clip as a number"
     return ""
 

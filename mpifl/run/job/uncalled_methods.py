@@ -1,4 +1,4 @@
-"""Methods of an algorithm of the user's own that nothing calls, so that it is another one under its name."""
+"""Methods of an algorithm of the user's own that nothing calls, or that a training cannot call."""
 
 from __future__ import annotations
 
@@ -36,6 +36,49 @@ def uncalled(kind: type[Algorithm]) -> list[str]:
     ):
         said.append(f"{kind.__name__} overrides nothing, and so trains as {base.__name__} does")
     return said
+
+
+def called_otherwise(kind: type[Algorithm]) -> str:
+    """Say which method of a class outside of the package cannot be called as a training calls it; "" if none.
+
+    Client methods, which have a `silo`, take what the class's own `round` sends; their parameters are not
+    looked at.
+    """
+    hooks = dict(_methods(Algorithm))
+    for one in (one for one in kind.__mro__ if not _ours(one)):
+        for name, of in vars(one).items():
+            if name in hooks and (said := _other_kind(name, of) or _other_parameters(name, of, hooks[name])):
+                return said
+            if _is_async(of) and "silo" in list(inspect.signature(of).parameters)[:2]:
+                return _other_kind(name, of)
+    return ""
+
+
+def _is_async(of: Any) -> bool:
+    return inspect.iscoroutinefunction(of) or inspect.isasyncgenfunction(of)
+
+
+def _other_kind(name: str, of: Any) -> str:
+    """Say what is wrong with what stands under a method's name; "" if it is a plain function."""
+    if _is_async(of):
+        return f"{name} is an `async def`, which nothing awaits; write `def {name}`"
+    if inspect.isgeneratorfunction(of):
+        return f"{name} has a `yield`, and its result is not iterated over; use `return`"
+    return "" if callable(of) or hasattr(of, "__get__") else f"{name} is {of!r:.40}, and must be a method"
+
+
+def _other_parameters(name: str, of: Any, hook: Callable[..., Any]) -> str:
+    """Say how a hook is called where a method does not take that; "" if it does."""
+    wanted = list(inspect.signature(hook).parameters)
+    if not inspect.isfunction(of) or of is hook or "silo" in wanted[:2]:
+        return ""
+    takes = inspect.signature(of)
+    try:
+        takes.bind(*wanted)
+    except TypeError:
+        own, called = (", ".join([*some][1:]) for some in (takes.parameters, wanted))
+        return f"{name}({own}) is called as {name}({called}); give it these parameters"
+    return ""
 
 
 def _ours(kind: type) -> bool:

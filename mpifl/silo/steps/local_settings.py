@@ -219,6 +219,15 @@ class LocalTraining(BaseModel):
         """Whether all steps of a round have the same learning rate."""
         return self.schedule == "constant" and not self.warmup
 
+    def rates(self, round: int) -> dict[str, float]:
+        """Return what a record tells of the learning rate in a round, counted from 0: of its first step, and
+        of its last where `steps` says which that is. Nothing where the job leaves it as it is."""
+        if self.constant_rate and self.lr_decay == 1:
+            return {}
+        schedule = self.at_round(round).schedule_of(round, self.steps or 1)
+        first = {"learning_rate": schedule.lr(0)}
+        return {**first, "learning_rate_last": schedule.lr(self.steps - 1)} if self.steps else first
+
     def schedule_of(self, round: int, steps: int) -> RateSchedule:
         """Return the learning rates of a round, counted from 0, in which a silo takes `steps` steps."""
         done = round % self.schedule_rounds * steps

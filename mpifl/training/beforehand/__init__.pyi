@@ -1,6 +1,9 @@
 from .first_ask import (
     check_first_ask as check_first_ask,
 )
+from .first_score import (
+    check_first_score as check_first_score,
+)
 from .first_step import (
     Learner as Learner,
     check_first_step as check_first_step,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mpifl.common import InputError, Names, ShardError
+from mpifl.common import BudgetSpent, InputError, Names, ShardError, count_of
 from mpifl.data.hdf5 import check_file
 from mpifl.data.shards import AnyEntry, AnySpec
 from mpifl.exchange import first_of
@@ -45,8 +45,10 @@ def notes_on_broken(job: Job, faults: Mapping[int, str], names: Names) -> list[s
     """
     if faults and job.cohort.quorum == 1.0:
         first, more = first_of(faults, names), len(faults) - 1
-        others = f" (and {more} more silos)" if more else ""
+        others = f" (and {count_of(more, 'more silo')})" if more else ""
         without = "" if job.needs_all else "; [cohort] quorum below 1 would continue without"
+        if len(faults) == names.many:  # no quorum continues without all
+            without = f"; {BudgetSpent.to_do}" if {*faults.values()} == {BudgetSpent.kind} else ""
         raise InputError(f"{first}{others}{without}")
     return [
         f"continuing without silo {names[silo]} while it is broken: {why}" for silo, why in faults.items()

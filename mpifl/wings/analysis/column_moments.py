@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mpifl.sums import kernels
 from mpifl.wings.analysis import exact_products as exact
 
 LEVELS = 2 * exact.SLICES - 1
@@ -37,10 +38,12 @@ def power_sums(columns: Tensor, tops: Tensor) -> Tensor:
     """Return sums of numbers and of their squares in whole numbers, int64 of shape [SUMS, c].
 
     Args:
-        columns: At most `exact.BLOCK` rows, float64 of shape [n, c].
-        tops: Powers of two above all magnitudes of each column, shape [c].
+        columns: At most `exact.BLOCK` rows, float32 of shape [n, c].
+        tops: Powers of two above all magnitudes of each column, float64 of shape [c].
     """
-    parts = exact.slices(columns, tops)
+    if (found := kernels.power_sums(columns, 2.0**exact.BITS / tops)) is not None:
+        return found
+    parts = exact.slices(columns.double(), tops)
     squares = torch.zeros(LEVELS, columns.shape[1], dtype=torch.int64)
     for i, j in combinations_with_replacement(range(exact.SLICES), 2):
         squares[i + j] += (parts[i] * parts[j]).sum(0).long() * (1 if i == j else 2)
@@ -82,8 +85,7 @@ def moments_of_silo(column: Tensor, least: int, *, counted: bool) -> MeanDeviati
         return None
     top = exact.power_above(float(column.abs().max()))
     parts = [
-        power_sums(column[at : at + exact.BLOCK, None].double(), top)
-        for at in range(0, len(column), exact.BLOCK)
+        power_sums(column[at : at + exact.BLOCK, None], top) for at in range(0, len(column), exact.BLOCK)
     ]
     sums = torch.stack(parts).sum(0)
     return moments_of(sums[:, 0].tolist(), float(top), len(column))

@@ -149,7 +149,7 @@ class TableOne(ReleasedTable):
         sums = torch.zeros(SUMS, len(self._columns.names), dtype=torch.int64)
         for first, block in self._columns.of_silo(silo):
             part = slice(first, first + block.shape[1])
-            sums[:, part] += power_sums(block.double(), tops[part])
+            sums[:, part] += power_sums(block, tops[part])
         return silo.update(cells=summed(self._counts(silo, cut_0)), sums=summed(exact.packed(sums)))
 
     def count_third(self, silo: Silo, cut_0: Tensor, cut_1: Tensor) -> Update:

@@ -3,6 +3,7 @@ from . import (
 )
 from .budget_room import (
     check_budgets as check_budgets,
+    check_site as check_site,
     left_here as left_here,
 )
 from .dpsgd_wing import (

@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from mpifl.common import BudgetSpent, InputError, Names
 from mpifl.data.shards import AnySpec, Shard
 from mpifl.run.job import Job
 from mpifl.wings.dpsgd.privacy_plan import SiloPlan, drawn_from, guard_of, rate_of_sum, round_of
-from mpifl.wings.dpsgd.private_silo import Guard
+from mpifl.wings.dpsgd.private_silo import Guard, environment_of
 from mpifl.wings.privacy import Budgets, OfSilo, SiteFolder, Steps, epsilon_of, noise_for, open_site
 from mpifl.wings.site import SITES_FILE, VARIABLE, lists_sites
 
@@ -23,7 +25,7 @@ class Room:
 
     Attributes:
         steps: The steps of a round.
-        done: The steps that its site's ledger has of this run on these shards.
+        done: The steps that its site's ledger has of this run on these shards, by this software and machine.
         room: The steps that are allowed after all that the ledger has, at most those that the run still asks
             for.
         rounds: The rounds of the run.
@@ -50,9 +52,12 @@ class Rooms:
 
     Args:
         guard: What the private silos of a site share.
+        device: Where silos train, if that is known. By another PyTorch, device or number of threads the
+            questions are others, and cost anew.
     """
 
-    def __init__(self, job: Job, spec: AnySpec, guard: Guard) -> None:
+    def __init__(self, job: Job, spec: AnySpec, guard: Guard, device: torch.device | None = None) -> None:
+        self._environment = environment_of(device)
         self._job, self._spec, self._guard = job, spec, guard
         self._trainings = job.build_algorithm().trainings
         self.names = Names([entry.name for entry in spec.silos])
@@ -61,7 +66,8 @@ class Rooms:
         """Return a silo's room; None if neither job nor site sets a budget."""
         guard, one = self._guard, self._round_of(silo)
         before = self._before(silo)
-        done = before.of_run[guard.run, guard.names[silo], guard.shards[silo]]
+        run = guard.run, guard.names[silo], guard.shards[silo]
+        done = before.asked_alike(run, self._environment)
         room = guard.budgets.room(before.spent, replace(one, count=max(one.count * guard.rounds - done, 0)))
         return None if room is None else Room(one.count, done, room, guard.rounds)
 
@@ -107,14 +113,15 @@ class Rooms:
         return f"a larger epsilon in {self._guard.site.folder}/budget.toml would allow more"
 
 
-def room_check(job: Job, spec: AnySpec, guard: Guard) -> Callable[[int, Shard], None]:
+def room_check(job: Job, spec: AnySpec, guard: Guard, device: torch.device) -> Callable[[int, Shard], None]:
     """Return a check of a silo's budget for a run. It says on stderr if the budget does not allow all rounds:
     one line for a rank, and another only for a silo whose budget allows fewer.
 
     The check raises BudgetSpent if the budget allows no round. It passes a silo that has already answered
-    questions of this run on the same shard, since it may answer them again at no cost.
+    questions of this run on the same shard by this software and machine, since it may answer them again at no
+    cost.
     """
-    rooms, fewest = Rooms(job, spec, guard), [guard.rounds]
+    rooms, fewest = Rooms(job, spec, guard, device), [guard.rounds]
 
     def look(silo: int, shard: Shard) -> None:
         found = rooms.of(silo)
@@ -126,6 +133,20 @@ def room_check(job: Job, spec: AnySpec, guard: Guard) -> Callable[[int, Shard], 
         print(rooms.told(silo, found), file=sys.stderr, flush=True)
 
     return look
+
+
+def check_site(job: Job) -> SiteFolder | None:
+    """Check that this machine's site allows a job whose silos draw noise; return its folder, None if
+    MPIFL_SITE names one without a key yet, since nothing was spent there. Write nothing.
+
+    Raises:
+        InputError: MPIFL_SITE is not set, the folder is damaged, or it allows no such job.
+    """
+    given = os.environ.get(VARIABLE)
+    if given and not (Path(given).expanduser() / "key").exists():
+        return None
+    check_site_allows(job, site := open_site())
+    return site
 
 
 def check_budgets(job: Job, spec: AnySpec, noise: Sequence[float], silos: Collection[int]) -> list[str]:
@@ -144,12 +165,9 @@ def check_budgets(job: Job, spec: AnySpec, noise: Sequence[float], silos: Collec
         InputError: MPIFL_SITE is not set, the folder is damaged, it allows no such job, or the budget of a
             silo is spent.
     """
-    given = os.environ.get(VARIABLE)
-    if not silos or (given and not (Path(given).expanduser() / "key").exists()):
+    if not silos or (site := check_site(job)) is None:
         return []
-    site, told = open_site(), list[str]()
-    rooms = Rooms(job, spec, guard_of(job, spec, noise, site))
-    check_site_allows(job, site)
+    rooms, told = Rooms(job, spec, guard_of(job, spec, noise, site)), list[str]()
     for silo in silos:
         found = rooms.of(silo)
         if found is not None and (why := rooms.refused(silo, found)):

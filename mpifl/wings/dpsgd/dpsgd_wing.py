@@ -71,7 +71,8 @@ class OfExamples(Wing):
         site.entries()  # so that a damaged ledger stops the run before the first round
         guard = guard_of(self._job, context.spec, noise, site)
         check_site_allows(self._job, site)
-        silo, check = partial(PrivateRows, guard=guard), room_check(self._job, context.spec, guard)
+        silo, device = partial(PrivateRows, guard=guard), context.models[0].device
+        check = room_check(self._job, context.spec, guard, device)
         return dataclasses.replace(context, silo=silo, check=check, sync=site.sync)
 
     def begin(self, server: Server, exchange: Federation, note: Callable[..., None]) -> None:

@@ -72,14 +72,14 @@ def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
         return _together(job, spec, names)
     if job.privacy.noise_of is not None:
         _check_names(job.privacy.noise_of, [names[silo] for silo in range(len(spec.silos))])
+    counts = [drawn_from(entry, algorithm.trainings) for entry in spec.silos]
+    rounds = [round_of(job, spec, silo, algorithm.trainings) for silo in range(len(spec.silos))]
+    check_countable(batch / count for (batch, _), count in zip(rounds, counts, strict=True))
     _tell_of_search(job, {entry.examples["train"] for entry in spec.silos})
     found, stated = list[SiloPlan](), stated_noise(job, spec)
-    for silo, entry in enumerate[AnyEntry](spec.silos):
-        count = drawn_from(entry, algorithm.trainings)
-        batch, steps = round_of(job, spec, silo, algorithm.trainings)
+    for silo, ((batch, steps), count) in enumerate(zip(rounds, counts, strict=True)):
         noise = stated[silo] or _noise(job, batch / count, steps * job.rounds)
         found.append(SiloPlan(names[silo], count, batch, steps, noise))
-    check_countable(plan.rate for plan in found)
     return found
 
 

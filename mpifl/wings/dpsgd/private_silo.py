@@ -60,6 +60,12 @@ class Guard:
     federation: str = ""
 
 
+def environment_of(device: torch.device | None = None) -> tuple[int | str, ...]:
+    """Return what a question names of the software and, where the device is known, of the machine."""
+    machine = () if device is None else (device.type, torch.get_num_threads())
+    return (EDITION, str(torch.__version__), *machine)
+
+
 class PrivateSilo(Silo):
     """One silo during one request. Its training is DP-SGD, and it refuses any other use of its examples.
 
@@ -89,7 +95,7 @@ class PrivateSilo(Silo):
         """Note the question, before the algorithm's client method answers it."""
         guard, id = self._guard, self.id
         about = [guard.run, guard.names[id], guard.shards[id], self.work, self.round, guard.noise[id]]
-        about += [EDITION, torch.__version__, self.model.device.type, torch.get_num_threads()]
+        about += environment_of(self.model.device)
         about += [guard.federation] if guard.scale is not None else []
         held = {**self.received, **{f"message {name}": value for name, value in message.items()}}
         held |= {f"state {name}": self.state[name] for name in self.state}
@@ -134,6 +140,7 @@ class PrivateSilo(Silo):
             total=before.of_run[guard.run, name, shard] + total,
             left=self._left([*before.spent, *taken], Steps(taken[0].noise, taken[0].rate, total)),
             processor=processor(),
+            environment=environment_of(self.model.device),
         )
 
     def _left(self, spent: Sequence[Steps], like: Steps) -> int | None:

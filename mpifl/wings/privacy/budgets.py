@@ -42,14 +42,15 @@ class Budgets:
         return allowed.index(min(allowed))
 
     def refusal(self, spent: Iterable[Steps], more: Steps) -> str:
-        """Return why steps that do not fit after `spent` are refused, with the epsilon that is left."""
+        """Return why steps that do not fit after `spent` are refused, with the epsilon spent and left."""
         before = list(spent)
         at = self._binding(before, more)
         epsilon, delta = self._limits[at]
-        left = max(epsilon - epsilon_of(before, delta, self._accountant), 0.0)
+        used = epsilon_of(before, delta, self._accountant)
+        left = max(epsilon - used, 0.0)
         found = f"{_told(self._limits[at], self._owners[at])} has {left:.3g} left"
         found += f", which allows {self.room(before, more)} of {more.count} more steps"
-        return f"its privacy budget is spent: with what the site's ledger has, {found}"
+        return f"its privacy budget is spent: with epsilon {used:.3g} in the site's ledger, {found}"
 
     def room(self, spent: Iterable[Steps], more: Steps) -> int | None:
         """Return how many of the steps `more` all budgets allow after `spent`; None if there are no budgets.

@@ -38,6 +38,7 @@ class BudgetEntry(BaseModel):
         total: The silo's steps in this run, including these.
         left: How many more questions of this kind the budget allows; None without a budget.
         processor: The processor that computed the answer, for people to read.
+        environment: What the question names of the software and the machine; () in lines of older versions.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
@@ -53,6 +54,7 @@ class BudgetEntry(BaseModel):
     total: int = 0
     left: int | None = None
     processor: str = ""
+    environment: tuple[int | str, ...] = ()
 
     @property
     def steps(self) -> list[Steps]:
@@ -87,6 +89,15 @@ class OfSilo:
     def spent(self) -> list[Steps]:
         """All steps, those of the same kind added up."""
         return [Steps(noise, rate, count) for (noise, rate), count in self.counts.items()]
+
+    def asked_alike(self, run: tuple[str, str, str], environment: tuple[int | str, ...]) -> int:
+        """Return the steps of a run, silo and shard whose questions name an environment that begins so.
+
+        A line that names none counts, too.
+        """
+        alike = (one for one in self.entries if (one.run, one.silo, one.shard) == run
+                 and environment[: len(one.environment)] == one.environment[: len(environment)])  # fmt: skip
+        return sum(count for one in alike for _, _, count in one.taken)
 
     def take(self, entry: BudgetEntry) -> None:
         """Add a line."""

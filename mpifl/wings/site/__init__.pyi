@@ -13,6 +13,7 @@ from .digests import (
 )
 from .sealing import (
     SiteSeal as SiteSeal,
+    sealed_size as sealed_size,
 )
 from .site_directory import (
     VARIABLE as VARIABLE,

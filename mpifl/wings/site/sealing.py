@@ -17,6 +17,11 @@ TAG = 16
 """Bytes that encryption adds to a piece."""
 
 
+def sealed_size(size: int) -> int:
+    """Return the bytes of an encrypted text, by those of the text."""
+    return size + TAG * len(range(0, max(size, 1), PIECE))
+
+
 class SiteSeal:
     """Encrypts the texts of one run by the secret of one site.
 

@@ -3,8 +3,9 @@
 import signal
 
 import pytest
+from unit.builders import write_folder
 
-from mpifl.cli import ending
+from mpifl.cli import app, ending
 from mpifl.common.machine import signals
 from mpifl.wire.launching import launcher
 
@@ -77,3 +78,52 @@ def test_the_last_code_left_holds(tmp_path, monkeypatch):
     monkeypatch.setenv("MPIFL_EXIT_CODE", str(tmp_path / "elsewhere"))
     launcher.leave_code(75)
     assert list(tmp_path.iterdir()) == [left]
+
+
+OWN = """
+from mpifl import FedAvg
+
+
+class Own(FedAvg):
+    def round(self, server, cohort):
+        {round}
+        return super().round(server, cohort)
+
+    def train(self, silo, w):
+        {train}
+        return super().train(silo, w)
+"""
+MISTAKES = {
+    "lacks": ("self.nothing", "0", "7: Own.round: AttributeError: 'Own' object has no attribute 'nothing'"),
+    "frozen": (
+        "self.v = 1",
+        "0",
+        "7: Own.round: sets self.v, which is frozen; at the server keep it in serve",
+    ),
+    "wrote": (
+        "0",
+        "w += 1",
+        "10: Own.train wrote to 'w', which all silos of the node read; have it write to ",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_code_of_ones_own_is_one_line_with_its_place(mistake, tmp_path, monkeypatch, capfd):
+    round, train, said = MISTAKES[mistake]
+    write_folder(tmp_path / "shards", [4, 4])
+    (tmp_path / f"{mistake}_own.py").write_text(OWN.format(round=round, train=train))
+    job = 'name = "x"\nshards = "shards"\nrounds = 1\n[model]\nname = "logreg"\n[algorithm]\n'
+    job += f'name = "{mistake}_own:Own"\n'
+    (tmp_path / "job.toml").write_text(job)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["mpifl", "train", "job.toml", "--out", "run"])
+    monkeypatch.setattr(ending, "_take_along", lambda: None)  # this process shall live on
+    assert ending.run(app) == 1
+    err = capfd.readouterr().err
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith(f"error: {tmp_path}/{mistake}_own.py:{said}")
+    monkeypatch.setenv("MPIFL_DEBUG", "1")
+    monkeypatch.setattr("sys.argv", ["mpifl", "train", "job.toml", "--out", "other"])
+    assert ending.run(app) == 1
+    assert capfd.readouterr().err.count("Traceback") == 1

@@ -63,7 +63,8 @@ def test_the_likeliest_characters_follow(run, prompts, tmp_path):
         more = "".join(characters[one] for one in text[len(prompt) :])
         assert told == {"prompt": prompt, "completion": more, "tokens": 9, "ended": False}
     before = generate(run.folder, "--prompts", file, "--length", 9, "--initial")
-    assert before.startswith("so it")
+    assert before.startswith("── 1 ───")
+    assert "\nso it" in before
     assert before != generate(run.folder, "--prompts", file, "--length", 9)
 
 
@@ -72,8 +73,10 @@ def test_a_seed_draws_and_draws_the_same_again(run, prompts):
     drawn = [generate(run.folder, "--prompts", file, "--seed", seed) for seed in (1, 1, 2)]
     cold = generate(run.folder, "--prompts", file, "--seed", 3, "--temperature", 0.001)
     assert drawn[0] == drawn[1] != drawn[2]
-    one, other = drawn[0].split("\n\nso")
-    assert one.removeprefix("so") != other.strip(), "each prompt has draws of its own"
+    rule, one, other = drawn[0].replace("── 2 ─", "── 1 ─").split("── 1 " + "─" * 35 + "\n")
+    assert not rule
+    assert one != other, "each prompt has draws of its own"
+    assert one.startswith("so")
     assert cold == generate(run.folder, "--prompts", file), "a low temperature takes the likeliest"
 
 
@@ -81,9 +84,9 @@ def test_what_cannot_go_on_is_one_line(run, prompts, tmp_path):
     file, empty = prompts("so"), ('{"prompt": "so"}', '{"prompt": ""}')
     for words, told in (
         (["--prompts", prompts("so", "sö", name="b.txt")], "b.txt: line 2: character 'ö' of 'sö' is not"),
-        (["--prompts", prompts("so", " ", "it", name="e.txt")], "e.txt: line 2: is blank; write a prompt"),
-        (["--prompts", prompts(*empty, name="f.jsonl")], "f.jsonl: line 2: is blank; write a prompt"),
-        (["--prompts", prompts(empty[0], "", empty[0], name="g.jsonl")], "g.jsonl: line 2: is blank; write"),
+        (["--prompts", prompts("so", " ", "it", name="e.txt")], "e.txt: line 2 is blank; write a prompt"),
+        (["--prompts", prompts(*empty, name="f.jsonl")], "f.jsonl: line 2 is blank; write a prompt"),
+        (["--prompts", prompts(empty[0], "", empty[0], name="g.jsonl")], "g.jsonl: line 2 is blank; write"),
         (["--prompts", tmp_path / "none.txt"], "none.txt: cannot be read (No such file"),
         (["--prompts", prompts("", name="c.txt")], "c.txt: has no prompt; write one on each line"),
         (["--prompts", prompts('{"text": 1}', name="d.jsonl")], "line 1: is not an object with a prompt"),

@@ -69,7 +69,7 @@ def scans() -> None:
 
 
 def test_the_printed_commands_train_the_digits() -> None:
-    commands = new("first", "--rounds", "2")
+    commands = new("first.toml", "--rounds", "2")
     assert commands[-1].endswith("mpifl train first.toml")
     for command in commands:
         program, *rest = shlex.split(command)
@@ -191,7 +191,7 @@ def test_one_table_is_read_by_the_spec_that_lies_beside_it() -> None:
     assert [*made["source"]["encoding"]["spec"]["features"]] == ["weight"]
     assert Path("a.toml").read_text() == own
     misspelt = CliRunner().invoke(app, [*("krnk" if word == "krank" else word for word in words), "--force"])
-    said = "--label krnk: is no such column in any spec beside the tables; did you mean 'krank'?"
+    said = "--label krnk: no spec beside the tables has this column; did you mean 'krank'?"
     assert str(misspelt.exception).startswith(said)
     Path("a.toml").write_text(own.replace("krank", "extra"))
     wrong = CliRunner().invoke(app, [*words, "--force"])
@@ -309,11 +309,33 @@ def test_sites_that_code_an_outcome_otherwise_are_named_with_what_mends_it(
     assert "'classification'" not in str(refused.value)
     if other == ("no", "yes"):
         text = Path("codes-columns.toml").read_text().splitlines()
-        mended = ['classes = [["0", "no"], ["1", "yes"]]' if "classes =" in one else one for one in text]
+        kept = [one for one in text if not one.startswith("classes =")]
+        mended = [one.removeprefix("# ") if one.startswith("# classes") else one for one in kept]
+        assert (
+            'classes = [["0", "no"], ["1", "yes"]]  # in place of that, if that is what they mean' in mended
+        )
         Path("codes-columns.toml").write_text("\n".join(mended))
         shutil.rmtree("shards")
         prepare(cut)
         validate_job(read_job(Path("codes.toml"), ()), "codes.toml", wings_of)
+
+
+def test_a_job_is_not_named_as_the_spec_of_a_table_beside_it() -> None:
+    rows = "\n".join(["age,died", *(f"{20 + n % 50},{n % 3 == 1:d}" for n in range(60))])
+    for site in ("linz", "graz"):
+        Path(f"{site}.csv").write_text(rows + "\n")
+    new = ["new", "linz", "--kind", "table", "--data", "linz.csv", "--label", "died"]
+    what = "linz: beside linz.csv linz.toml is read as the spec of that table; use another name, as linz-job"
+    with pytest.raises(InputError, match=f"^mpifl new {what}$"):
+        CliRunner().invoke(app, [*new, "--data", "graz.csv"], catch_exceptions=False)
+    assert not Path("linz.toml").exists()
+    done = CliRunner().invoke(app, new, catch_exceptions=False)
+    assert f"warning: {what}" in done.stdout.splitlines()
+    (spec := Path("linz-columns.toml")).rename("linz.toml")
+    with pytest.raises(InputError, match=f"^mpifl new {what}$"):
+        CliRunner().invoke(app, [*new, "--force"], catch_exceptions=False)
+    assert "[features]" in Path("linz.toml").read_text()
+    assert not spec.exists()
 
 
 def test_a_rare_outcome_is_judged_by_the_roc_curve_and_its_probabilities_are_risks() -> None:
@@ -383,6 +405,12 @@ def test_silos_of_texts_are_never_undone(silos: str | None, deeper: bool) -> Non
         file.write_text("the quick brown fox jumps over the lazy dog\n" * 40)
     cut, _ = new("own", "--data", "wards", *(["--silos", silos] if silos else []))
     assert "--scheme natural" in cut
+    told = CliRunner().invoke(
+        app, ["new", "own", "--force", "--data", "wards", *(["--silos", silos] * bool(silos))]
+    )
+    assert (
+        "warning: wards: a folder or file of each silo is there; --silos 1 joins some" in told.output
+    ) is (silos == "1")
     prepare(cut)
     made = json.loads(Path("shards/own/federation.json").read_text())["silos"]
     assert [silo["name"] for silo in made] == (["east", "west"] if silos != "1" else ["silo 0"])
@@ -440,6 +468,78 @@ def test_slices_of_a_patient_are_kept_together(layout: str) -> None:
     assert [sum(silo["groups"].values()) for silo in silos] == [5, 5]
 
 
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize(
+    ("image_at", "mask_at", "images", "masks"),
+    [
+        ("all/{site}/img/{n}.png", "all/{site}/seg/{n}.png", "all", "all"),
+        ("all/{site}/{n}.png", "all/{site}/{n}_mask.png", "all", "all"),
+        ("all/{site}/{n}.png", "all/{site}/masks/{n}.png", "all", "all"),
+        ("all/images/{site}/{n}.png", "all/masks/{site}/{n}.png", "all/images", "all/masks"),
+        ("all/{site}{n}.png", "all/{site}{n}_seg.png", "all", "all"),
+        ("all/scans/{site}{n}.png", "all/labels/{site}{n}.png", "all/scans", "all/labels"),
+        ("all/scans/{site}{n}.png", "all/lesion/{site}{n}.png", "all/scans", "all/lesion"),
+    ],
+)
+def test_images_and_masks_are_seen_by_their_names(image_at, mask_at, images, masks, labelled) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for site, n, (form, level) in itertools.product("ab", range(40), ((image_at, 40), (mask_at, 255))):
+        path = Path(form.format(site=site, n=n))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scan = np.arange(144, dtype=np.uint8).reshape(12, 12)
+        image.fromarray(scan if level == 40 else np.eye(12, dtype=np.uint8) * level).save(path)
+    by_silo = "{site}/" in image_at
+    words = ["--data", "all", *(["--label", "all"] * labelled), *(["--silos", "2"] * (not by_silo))]
+    cut, _ = new("own", *words)
+    assert f"--data {images} --masks {masks} " in cut
+    assert "--keep id" in cut
+    assert ("--silo parent" in cut, "--group" in cut) == (by_silo, False)
+    prepare(cut)
+    validate_job(read_job(Path("own.toml"), ()), "own.toml", wings_of)
+    made = json.loads(Path("shards/own/federation.json").read_text())
+    assert [one["name"] for one in made["silos"]] == (["a", "b"] if by_silo else ["silo 0", "silo 1"])
+    assert [sum(one["examples"].values()) for one in made["silos"]] == [40, 40]
+    assert (made["classes"], made["features"]["shape"]) == (2, [1, 12, 12])
+
+
+@pytest.mark.parametrize(
+    ("image_at", "mask_at", "read", "more"),
+    [
+        ("{s}/K0{n}.nii.gz", "{s}/K0{n}_seg.nii.gz", "--data all --masks all", "--silo parent"),
+        ("{s}/img/K0{n}.nii", "{s}/seg/K0{n}.nii", "--data all --masks all", "--silo parent"),
+        ("imagesTr/{s}0{n}_0000.nii.gz", "labelsTr/{s}0{n}.nii.gz", "all/imagesTr --masks all/labelsTr", ""),
+        ("{s}0{n}_left.nii.gz", "{s}0{n}_left_mask.nii.gz", "--data all --masks all", "--group '(.+)_'"),
+    ],
+)
+def test_volumes_and_masks_are_seen_by_their_names(image_at, mask_at, read, more) -> None:
+    nibabel = pytest.importorskip("nibabel")
+    ends = ("left", "right") if "--group" in more else ("left",)
+    for s, n, end, (form, most) in itertools.product("ab", range(5), ends, ((image_at, 900), (mask_at, 1))):
+        path = Path("all", form.format(s=s, n=n).replace("left", end))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        nibabel.save(nibabel.Nifti1Image(np.full((16, 16, 3), most, np.int16), np.eye(4)), path)
+    if "imagesTr" in read:
+        Path("all/imagesTs").mkdir()
+        shutil.copy("all/imagesTr/a00_0000.nii.gz", "all/imagesTs/c00_0000.nii.gz")
+        Path("all/dataset.json").write_text("{}")
+    cut, _ = new("own", "--data", "all", *(["--silos", "2"] * ("--silo " not in more)))
+    assert "data-prep partition nifti" in cut
+    assert f"{read} " in cut
+    assert more in cut
+    assert ("--group" in cut, "--silo parent" in cut) == ("--group" in more, "--silo" in more)
+    prepare(cut)
+    validate_job(read_job(Path("own.toml"), ()), "own.toml", wings_of)
+    made = json.loads(Path("shards/own/federation.json").read_text())
+    assert [one["examples"] for one in made["silos"]] == [
+        {"train": 12 * len(ends), "test": 3 * len(ends)}
+    ] * 2
+    assert (made["classes"], made["features"]["shape"]) == (2, [1, 16, 16])
+    mpifl.train({**read_toml(Path("own.toml")), "rounds": 1, "device": "cpu"}, out="run")
+    asked = "predict run --data shards/own --split test --out p.csv"
+    assert CliRunner().invoke(app, asked.split(), catch_exceptions=False).exit_code == 0
+    assert ".nii" in Path("p.csv").read_text()
+
+
 def test_a_file_that_is_there_is_kept_unless_forced() -> None:
     new()
     Path("digits.toml").write_text("mine")
@@ -486,7 +586,7 @@ def test_a_file_that_is_there_is_kept_unless_forced() -> None:
         (["--silos", "parent"], "--silos parent: is not a number of silos"),
         (
             ["--data", "own.txt", "--silos", "parent"],
-            "own.txt: is no folder with one for each silo",
+            "own.txt: has no folder for each silo",
         ),
         (["--data", "words", "--silos", "3"], "--silos 3: words has a folder or file for each of 2 silos"),
         (["--kind", "segmentation", "--data", "flat"], "--label: not given, .*; Where are the masks"),

@@ -69,6 +69,13 @@ def test_a_report_imports_no_torch():
     assert "torch" not in words
 
 
+def test_wrong_prompts_are_refused_before_torch_is_imported():
+    words, code = told_at_the_end(RUN, "generate", NOWHERE, "--prompts", NOWHERE)
+    assert code == 2
+    assert {"--prompts", "read"} <= {*words}
+    assert "torch" not in words
+
+
 FACE = "import sys, mpifl; print(mpifl.__version__, *dir(mpifl), '|', *sys.modules, file=sys.stderr)"
 
 

@@ -44,7 +44,7 @@ def test_a_folder_that_is_held_is_refused_with_its_holder(tmp_path, holder, look
     before = (tmp_path / lock.FILE).read_text()
     line = refused(look, tmp_path)
     assert line.startswith(
-        f"{tmp_path}: is in use by a training with pid {holder.pid} on {os.uname().nodename} since "
+        f"{tmp_path} is in use by a training with pid {holder.pid} on {os.uname().nodename} since "
     )
     assert (tmp_path / lock.FILE).read_text() == before
 

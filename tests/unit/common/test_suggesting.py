@@ -35,6 +35,11 @@ def test_what_was_meant(given, meant):
     assert suggested(given, known) == f"; did you mean '{meant}'?"
 
 
+def test_another_fields_word_leads_to_the_name_here():
+    assert did_you_mean("sensitivity", ["specificity", "recall"]) == "did you mean 'recall'? "
+    assert did_you_mean("ROC AUC", ["accuracy", "auroc"]) == "did you mean 'auroc'? "
+
+
 @pytest.mark.parametrize("given", ["", "xyz", "f" * 10_000, None, 3, "fedavg"])
 def test_nothing_is_meant_by_what_is_far_or_there(given):
     assert did_you_mean(given, ["fedavg", "scaffold"]) == ""

@@ -15,6 +15,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from conftest import python, rank_environment
 from unit.builders import arrays, write_folder
 
 from mpifl.common.errors import InputError, ShardError
@@ -319,11 +320,14 @@ sys.stdin.read()
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc")
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_parser_ends_with_its_rank_even_if_it_hangs(folder, hangs):
+def test_a_parser_ends_with_its_rank_even_if_it_hangs(folder, tmp_path, hangs):
     if hangs:
         alter(folder, endless)
-    command = [sys.executable, "-c", ORPHAN, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as rank:
+    (tmp_path / "orphan.py").write_text(ORPHAN)
+    command = [*python(), str(tmp_path / "orphan.py"), str(folder)]
+    with subprocess.Popen(
+        command, env=rank_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as rank:
         pid = int(rank.stdout.readline())
         time.sleep(1)
         rank.kill()

@@ -534,7 +534,8 @@ def test_a_mean_that_is_not_finite_loses_the_round_and_names_who_sent_it(pair, m
 
 def test_a_model_that_is_not_finite_is_not_written(tmp_path):
     with pytest.raises(
-        RoundLost, match="the model is not finite after round 1, and is not written; there is no check"
+        RoundLost,
+        match="the model's parameters are not finite after round 1, and are not written; there is no check",
     ):
         trained(tmp_path, "unit.exchange.test_admission:Swelling")
     assert not (tmp_path / "run" / "model.safetensors").exists()

@@ -123,14 +123,14 @@ def test_a_folder_in_the_place_of_a_letter_is_told_and_waited_for(tmp_path, name
 
 def test_a_full_link_is_told_and_waited_for(tmp_path, monkeypatch):
     """It ended the party; the folder of a synchroniser is full for minutes, and sites wait for hours."""
-    ends, fsync, room = TwoEnds(tmp_path), os.fsync, [False]
+    ends, copy, room = TwoEnds(tmp_path), shutil.copyfileobj, [False]
 
-    def full(file):
-        if not room[0] and ends.up in Path(f"/proc/self/fd/{file}").readlink().parents:
+    def full(source, file, step):
+        if not room[0] and ends.up in Path(f"/proc/self/fd/{file.fileno()}").readlink().parents:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        fsync(file)
+        copy(source, file, step)
 
-    monkeypatch.setattr(folder_link.os, "fsync", full)
+    monkeypatch.setattr(folder_link.shutil, "copyfileobj", full)
     ends.site.dispatch(7, records()["answer"], vectors())
     assert ends.site.newest("ask") is None
     assert [*ends.up.iterdir()] == []
@@ -228,6 +228,20 @@ def test_what_is_there_is_not_written_again_and_what_differs_is(ends):
         (ends.down / NAME).write_bytes(harmed)
         ends.coordinator.newest("answer")
         assert (ends.down / NAME).read_bytes() == whole
+
+
+def test_what_a_power_failure_leaves_on_the_link_is_written_whole_at_the_next_start(ends):
+    """A link is not flushed: blocks may be zero, cut or away, whatever the names and sizes say."""
+    files = {path: path.read_bytes() for path in ends.down.iterdir()}
+    assert len(files) > 1
+    for harm in (lambda whole: bytes(len(whole)), lambda whole: whole[: len(whole) // 2], lambda whole: b""):
+        for path, whole in files.items():
+            path.write_bytes(harm(whole))
+        again = TwoEnds(ends.folder)
+        assert again.site.newest("ask", after=6) is None
+        assert again.coordinator.put_again(7, "ask")
+        assert {path: path.read_bytes() for path in ends.down.iterdir()} == files
+        assert again.site.newest("ask", after=6).n == 7
 
 
 def test_partial_files_of_a_killed_writer_are_removed_at_the_start(ends):

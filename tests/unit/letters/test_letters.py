@@ -39,6 +39,7 @@ from mpifl.wings.sites.letters import (
     mailbox,
     sealed_letter,
 )
+from mpifl.wings.sites.letters.letter_format import nonce_of
 
 
 @pytest.fixture
@@ -115,6 +116,17 @@ def test_another_run_key_opens_nothing(ends):
     ends.coordinator.dispatch(7, ask())
     with pytest.raises(LetterFault, match=r"000007-ask\.msg: does not open by this run's key here"):
         ends.site.newest("ask")
+
+
+def test_a_piece_that_was_sealed_otherwise_than_signed_is_a_fault_of_its_sender(ends, monkeypatch):
+    """Its digest is the signed one, and its tag is wrong. With another digest it is not there."""
+    monkeypatch.setattr(sealed_letter, "nonce_of", lambda nth: nonce_of(7 * nth))
+    part = ends.coordinator.dispatch(7, ask(), vectors()).parts[0]
+    with pytest.raises(LetterFault, match=f"{part}: does not open by this run's key here"):
+        ends.site.newest("ask")
+    ends.shared["down"][part] = ends.shared["down"][part][::-1]
+    ends.coordinator._put.clear()
+    assert ends.site.newest("ask") is None
 
 
 def test_a_second_hello_with_another_key_is_ignored_with_a_line(tmp_path):
@@ -253,7 +265,7 @@ def test_a_file_that_is_wrong_is_not_read_at_each_look_and_is_found_when_it_is_w
     get = ends.site._link.get
     monkeypatch.setattr(ends.site._link, "get", lambda *asked: reads.append(asked) or get(*asked))
     whole = down["000007-ask.msg"]
-    down["000007-ask.msg"] = whole[:-1] + b"x"
+    down["000007-ask.msg"] = whole[:-1] + bytes([whole[-1] ^ 1])  # keys are new in each run: any byte may stand there
     for _ in range(64):
         assert ends.site.newest("ask") is None
     assert 2 <= len(reads) <= 12
@@ -320,13 +332,15 @@ def test_an_outbox_that_cannot_be_written_is_one_line(ends):
     assert ends.shared["up"] == {}
 
 
-def test_a_letter_takes_a_few_pieces_of_memory(tmp_path, monkeypatch):
-    """Vectors of 8 MB are closed and opened with no second copy of them."""
+@pytest.mark.parametrize("vectors", [1, 200])
+def test_a_letter_takes_a_few_pieces_of_memory(tmp_path, monkeypatch, vectors):
+    """Vectors of 8 MB are closed and opened with no second copy of them, also where a piece has several."""
     monkeypatch.setattr("mpifl.wings.sites.letters.letter_format.PIECE", 1 << 16)
     monkeypatch.setattr("mpifl.wings.sites.letters.folder_link._STEP", 1 << 16)
     ends = TwoEnds(tmp_path)
     ends.site.post._largest = 1 << 24
-    large = {"w": torch.arange(2_000_000, dtype=torch.float32)}
+    whole = torch.arange(2_000_000, dtype=torch.float32)
+    large = {f"w{k}": part for k, part in enumerate(whole.chunk(vectors))}
     tracemalloc.start()
     try:
         ends.coordinator.dispatch(7, ask(), large)
@@ -334,7 +348,7 @@ def test_a_letter_takes_a_few_pieces_of_memory(tmp_path, monkeypatch):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert torch.equal(letter.vectors["w"], large["w"])
+    assert same(letter.vectors, large)
     assert peak < 3 << 20, peak
 
 

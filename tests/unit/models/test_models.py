@@ -3,10 +3,12 @@
 import re
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from unit.builders import same_bits
 
@@ -114,6 +116,21 @@ def test_a_u_net_has_two_convolutions_a_stage_and_hands_over_what_it_saw():
         module.up[0].weight.zero_()  # nothing comes from below: what is seen beside it is enough to differ
         module.up[0].bias.zero_()
         assert not torch.allclose(module(x), module(1 - x))
+
+
+def test_the_u_net_of_the_documents_is_the_built_in_one_and_a_deeper_one_is_refused(tmp_path, monkeypatch):
+    features = Features(shape=(1, 20, 12), dtype="uint8", scale=1 / 255)
+    module = build("unet", features, 2, width=8, depth=2)
+    (tmp_path / "runs/nodules").mkdir(parents=True)
+    save_file(module.state_dict(), tmp_path / "runs/nodules/model.safetensors")
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[3] / "docs/howto/medical.md").read_text()
+    (code,) = re.findall(r"```python\n(import torch\n.*?)```", text, re.DOTALL)
+    pixels = torch.randint(256, (2, 1, 20, 12)).float()
+    exec(code, told := {"pixels": pixels})
+    assert torch.equal(told["probabilities"], module(pixels / 255).softmax(1))
+    with pytest.raises(InputError, match=r"'depth': 4}: depth at most 3 for images of 12 x 20$"):
+        build("unet", features, 2, width=8, depth=4)
 
 
 def test_weights_are_functions_of_the_seed_alone():

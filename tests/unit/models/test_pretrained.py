@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -13,16 +14,21 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from typer.testing import CliRunner
 from unit.builders import mapping_of, same_bits
+from unit.report.test_evaluate import make_run
 
 import mpifl
 from data_prep.cli import app as data_prep
 from mpifl.cli import app
+from mpifl.common import Names
 from mpifl.common.errors import InputError
 from mpifl.data import Features
 from mpifl.data.shards import open_shard, read_federation
 from mpifl.learning import models
 from mpifl.learning.tasks import TASKS
 from mpifl.report.judging import evaluate_silos
+from mpifl.report.pages.run_figures import curve
+from mpifl.report.pages.run_page import write_report
+from mpifl.report.runs import read_run
 from mpifl.run.folder.weights_file import load_initial
 from mpifl.run.job.job import read_job
 from mpifl.training.beforehand.run_checks import validate_job
@@ -69,9 +75,30 @@ def run(base, tmp_path_factory):
     data_prep([*map(str, (*cut, *more))], standalone_mode=False)
     model = {"name": "hf-causal", "path": str(base), "save": "trained", "lora": LORA}
     job = {"name": "lora", "shards": str(folder / "shards"), "rounds": 2, "device": "cpu", "model": model}
-    local = {"optimizer": "adam", "lr": 0.01, "batch_size": 4}
+    local = {"optimizer": "adam", "lr": 0.01, "lr_decay": 0.5, "batch_size": 4}
     job |= {"task": {"name": "language"}, "local": local, "checkpoint": {"every": 1}}
     return mpifl.train(job, out=folder / "run")
+
+
+def test_a_run_notes_the_libraries_that_its_model_comes_of(run):
+    told = json.loads((run.folder / "environment.json").read_text())["versions"]
+    assert (told["transformers"], told["peft"]) == (transformers.__version__, peft.__version__)
+    assert {"tokenizers", "torch"} <= told.keys()
+    assert [record["learning_rate"] for record in run.metrics] == [0.01, 0.005]
+    assert not {"typer", "pytest", "huggingface_hub", "mpifl_demo"} & told.keys()
+
+
+def test_the_page_of_adapters_names_them_and_tells_tokens_and_the_score_before(run):
+    words = " ".join(re.sub("<[^>]*>", " ", write_report(run.folder).read_text()).split())
+    assert "fedavg · hf-causal with LoRA r 2 · " in words
+    assert " · optimizer adam · lr 0.01 · epochs 1 · batch size 4 · " in words
+    spec = read_federation(Path(run.job.shards))
+    many = sum(sum(entry.labels) for entry in spec.silos)
+    assert "The data: sequences and tokens of every silo" in words
+    assert f"They have {many:,} tokens of 257, without padding." in words
+    assert "How unsure a model is of the next token" in words
+    drawn = curve(read_run(run.folder), Names(()))
+    assert drawn.blocks[0].scales[0].low == 0, "from the score before training on"
 
 
 def test_adapters_alone_travel_and_are_saved(run, base):
@@ -115,7 +142,7 @@ def test_texts_by_another_tokenizer_than_the_models_are_refused_before_the_train
         validate_job(job, "job.toml")
 
 
-def test_perplexity_and_speed_count_no_padding(run, base):
+def test_perplexity_and_speed_count_no_padding(run, base, tmp_path):
     module, total, count = run.model().eval(), 0.0, 0
     spec = read_federation(Path(run.job.shards))
     trained = [open_shard(Path(run.job.shards), entry, spec)["train"].y for entry in spec.silos]
@@ -136,6 +163,9 @@ def test_perplexity_and_speed_count_no_padding(run, base):
             total += float(F.cross_entropy(logits, targets[:length], reduction="sum"))
             count += length
     assert run.metrics[-1]["silo_perplexity_pooled"] == pytest.approx(np.exp(total / count), rel=1e-5)
+    evaluate_silos(run.folder, file=tmp_path / "found.json")
+    told = json.loads((tmp_path / "found.json").read_text())["pooled"]
+    assert told["loss"] == pytest.approx(total / count, rel=1e-5), "of tokens, and not of texts"
 
 
 def test_peft_opens_what_is_exported_and_generates_from_it(run, base, tmp_path):
@@ -340,6 +370,74 @@ def test_a_folder_with_other_classes_says_how_many_there_are_and_what_would_do(t
     (tmp_path / "config.json").write_text(json.dumps(whole | {"n_positions": 99}))
     with pytest.raises(InputError, match=r"transformer.wpe.weight has shape .* is needed$"):
         built(tmp_path, "hf-classifier", NAMED, 4, task)
+
+
+@pytest.mark.parametrize("targets", [["c_attn"], ["c_attn", "lm_head"], ["wte"], None])
+def test_an_exported_folder_opens_without_mpifl(run, base, tmp_path, targets):
+    job = read_job(run.folder / "job.toml", ()).model_dump(mode="json", exclude_none=True)
+    job["model"] |= {"lora": LORA | {"target_modules": targets}} if targets else {"lora": None, "save": "all"}
+    job["model"] = {key: value for key, value in job["model"].items() if value is not None}
+    made = mpifl.train(job | {"rounds": 1}, out=tmp_path / "run")
+    out = tmp_path / "out"
+    told = CliRunner().invoke(app, ["export", str(made.folder), str(out)], catch_exceptions=False)
+    assert (
+        f"exported: {out}, for transformers.GPT2LMHeadModel; no tokenizer, since tokens are bytes"
+        in told.output
+    )
+    opened = transformers.AutoModelForCausalLM.from_pretrained(out).eval()
+    prompt = torch.tensor([list(b"so it ")])
+    own = made.model().eval()(prompt).movedim(1, -1)
+    torch.testing.assert_close(opened(input_ids=prompt).logits, own, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(own, gpt2().eval()(input_ids=prompt).logits, atol=1e-5)
+    tied = targets in (["c_attn"], None)
+    names = load_file(out / "model.safetensors")
+    assert ("lm_head.weight" not in names) is tied, "tied weights are there once"
+    config = json.loads((out / "config.json").read_text())
+    first = json.loads((base / "config.json").read_text())
+    assert {key for key in first if config.get(key) != first[key]} == (
+        set() if tied else {"tie_word_embeddings"}
+    )
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_an_export_has_the_tokenizer_of_the_training_and_overwrites_nothing(run, base, tmp_path):
+    library = pytest.importorskip("tokenizers")
+    shutil.copytree(base, model := tmp_path / "gpt2")
+    made = library.Tokenizer(library.models.WordLevel({"[UNK]": 0, "so": 1, "it": 2}, unk_token="[UNK]"))
+    made.pre_tokenizer = library.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]").save_pretrained(model)
+    (tmp_path / "texts.jsonl").write_text('{"text": "so it so it"}\n' * 8)
+    cut = ["partition", "jsonl", "--data", tmp_path / "texts.jsonl", "--out", tmp_path / "shards"]
+    more = ["--scheme", "iid", "--silos", 2, "--tokenizer", model, "--length", 8]
+    data_prep([*map(str, (*cut, *more))], standalone_mode=False)
+    job = read_job(run.folder / "job.toml", ()).model_dump(mode="json", exclude_none=True)
+    job |= {"rounds": 1, "shards": str(tmp_path / "shards")}
+    other = {"name": "hf-causal", "path": str(model)}
+    whole = mpifl.train(job | {"model": other}, out=tmp_path / "run").folder
+    out = tmp_path / "out"
+    assert export(whole, out).endswith(f"exported: {out}, for transformers.GPT2LMHeadModel\n")
+    assert len({one.stat().st_mode for one in out.iterdir()}) == 1, "whoever reads one file reads all"
+    assert transformers.AutoTokenizer.from_pretrained(out)("it so")["input_ids"] == [2, 1]
+    assert export(whole, out) == f"{out}: is there already; name a new folder"
+    assert "has no adapters; leave --adapters out" in export(whole, tmp_path / "more", "--adapters")
+    (model / "tokenizer.json").write_text((model / "tokenizer.json").read_text() + " ")
+    assert "is another than that of the training; name its own" in export(whole, tmp_path / "more")
+    assert f"{run.folder} has learned from bytes" in export(
+        run.folder, tmp_path / "more", "--tokenizer", model
+    )
+    assert "for peft.PeftModel" in export(run.folder, tmp_path / "more", "--adapters")
+    assert {one.name for one in tmp_path.joinpath("more").iterdir()} >= {"adapter_model.safetensors"}
+    plain, _ = make_run(tmp_path / "plain")
+    assert "is no model of transformers; model.safetensors in the run folder" in export(
+        plain, tmp_path / "no"
+    )
+    assert not (tmp_path / "no").exists()
+
+
+def export(run, out, *words):
+    """Return what `mpifl export` printed, or the line by which it is refused."""
+    told = CliRunner().invoke(app, ["export", *map(str, (run, out, *words))])
+    return str(told.exception) if told.exception else told.output
 
 
 def named(arguments):

@@ -18,6 +18,7 @@ from mpifl.cli import app
 from mpifl.common import InputError
 from mpifl.common.pages import Mark, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.report.pages.compared_silos import without_one_class
 from mpifl.report.pages.comparison_page import write_best
 from mpifl.report.pages.grid import Tried, grid, ordered
 from mpifl.report.pages.run_page import write_report
@@ -28,9 +29,11 @@ from mpifl.report.runs.compared_columns import NARROW, columns_of, fitting
 from mpifl.report.runs.compared_files import Drawing, Output, escaped
 from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
+from mpifl.report.runs.next_commands import next_of_settings
 from mpifl.report.runs.run_summary import read_run
 from mpifl.report.runs.seeds import Group, groups
-from mpifl.report.runs.standings import Standing, rivals, standings_of, verdict
+from mpifl.report.runs.silo_data import Held
+from mpifl.report.runs.standings import Standing, corrected, rivals, standings_of, verdict
 from mpifl.report.runs.units import sizes
 from mpifl.run.folder.environment import read_environment, write_environment
 from mpifl.run.folder.metrics_file import encode_record
@@ -43,7 +46,8 @@ def make_run(folder, accuracy, seed=1, silos=None, **more):
     claim_run(folder, check_job(table, "toy.toml"))
     each = {"train_loss": 1.0, "seconds": 1.0, "bytes_sent": 500_000, "bytes_received": 500_000}
     each |= {"silos": {name: {"accuracy": score} for name, score in (silos or {}).items()}}
-    records = [{"round": n, "test_accuracy": accuracy * n / 2, **each} for n in (1, 2)]
+    rounds = table["rounds"]
+    records = [{"round": n, "test_accuracy": accuracy * n / rounds, **each} for n in range(1, rounds + 1)]
     (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
     (folder / "model.safetensors").touch()
     return folder
@@ -69,13 +73,18 @@ def test_a_sweep_is_a_map_of_its_settings_and_the_best_run_is_linked(tmp_path, c
     words = " ".join(reader.titles())
     assert "Accuracy by lr and epochs" in words
     assert "lr / epochs 1 5 0.1 71.50% 81.50% 0.3 51.50% 61.50%" in words  # means over the seeds
+    third = make_run(tmp_path / "drop", 0.4, local={"lr": 0.1, "epochs": 5, "drop_last": True})
+    assert "by lr and epochs" not in " ".join(written([*runs, third], tmp_path / "b.html")[1].titles())
+    named = Output(page=tmp_path / "n.html", names=("lr 0.3, epochs 1=Bad",))
+    compare_runs(runs, output=named)
+    assert "Bad 51.50%" in " ".join(Reader((tmp_path / "n.html").read_text()).titles())
     link = "local.lr%3D0.1%2Clocal.epochs%3D5%2Cseed%3D2/report.html"
     assert {given["href"] for tag, given in reader.tags if tag == "a"} == {link}
     assert (tmp_path / "local.lr=0.1,local.epochs=5,seed=2" / "report.html").exists()
     titles = ["Accuracy over rounds", "Accuracy over MB between server and silos", "Accuracy over seconds"]
     assert [title for title in reader.titles() if title.startswith("Accuracy over ")] == titles
     assert "lr 0.1, epochs 5 81.50%" in " ".join(words.split())
-    assert "Each line is the mean over seeds. Values beside names are of the last round." in words
+    assert "Each line is the mean over seeds. Each round is scored on the server's test set. Values" in words
     assert "sweep.html" in capsys.readouterr().out
 
 
@@ -101,6 +110,23 @@ def test_runs_are_called_by_all_settings_in_which_they_differ(tmp_path):
     assert legends(groups([read_run(run) for run in [few[0], changed]]))[1].startswith("fedprox")
     same = [make_run(tmp_path / name, 0.5, seed=3) for name in ("c", "d")]
     assert legends(groups([read_run(run) for run in same])) == ["c", "d"]
+    steps = [{}, {"momentum": 0.9}, {"name": "adam", "lr": 0.03}]
+    served = [make_run(tmp_path / f"s{n}", 0.5, server_optimizer=of) for n, of in enumerate(steps)]
+    assert legends(groups([read_run(run) for run in served])) == [
+        "fedavg", "fedavg, server momentum 0.9", "fedavg, server adam, server lr 0.03"]  # fmt: skip
+    both = make_run(tmp_path / "sm", 0.5, local={"momentum": 0.5}, server_optimizer=steps[1])
+    assert legends(groups([read_run(run) for run in [served[0], both]])) == [
+        "fedavg, momentum 0", "fedavg, momentum 0.5, server momentum 0.9"]  # fmt: skip
+    far = {**many, "batch_size": 32, "optimizer": "sgd"}
+    jobs = [{"name": "plain"}, {"name": "diloco", "server_optimizer": steps[1], "local": far, "rounds": 3}]
+    apart = [make_run(tmp_path / f"far{n}", 0.5, **job) for n, job in enumerate(jobs)]
+    assert legends(groups([read_run(run) for run in apart])) == ["plain", "diloco"], "too many keys differ"
+    apart = [make_run(tmp_path / f"two{n}", 0.5, **{**job, "name": "x"}) for n, job in enumerate(jobs)]
+    assert legends(groups([read_run(run) for run in apart])) == ["two0", "two1"]
+    two = [Group("", [read_run(run)] * 2) for run in apart]
+    assert telling_keys(two) == ["local.lr"], "and not rounds, which stand first in the job"
+    scored = [make_run(tmp_path / f"e{n}", 0.5, evaluate={"every": n}, local={"lr": n / 10}) for n in (1, 2)]
+    assert legends(groups([read_run(run) for run in scored])) == ["lr 0.1", "lr 0.2"], "of the models alone"
     masks = {"security": {"masks": True, "least": 3}, "evaluate": {"silos": False}}
     hidden = [make_run(tmp_path / "m0", 0.5), make_run(tmp_path / "m1", 0.5, **masks)]
     named = legends(groups([read_run(run) for run in hidden]))
@@ -154,9 +180,11 @@ def settings_of(folder, *ends, **more):
     ]
 
 
-SEEN = "lr 0.1 is best: accuracy 81.33 ± 1.53%, the mean of 3 seeds."
-LEVEL = "No difference is seen between the two settings. lr 0.1 has the best mean: accuracy 82.00 ± 2.83%, "
-SINGLE = "No setting is known to be best. lr 0.1 has the best figure: accuracy 90.00%, with one seed."
+SEEN = "lr 0.1 is best: accuracy 81.33 ± 1.53% on the server's test set, the mean ± standard deviation "
+LEVEL = "No difference is seen between the two settings. lr 0.1 has the best mean: accuracy 82.00 ± 2.83% on "
+SINGLE = (
+    "No setting is known to be best. lr 0.1 has the best figure: accuracy 90.00% on the server's test set, "
+)
 NEXT = (
     "lr 0.2 (71.67 ± 1.53%) is next, 9.67 points behind: 95% interval 8.23 to 11.10 points, p = 0.001 by a "
     "paired t-test over 3 seeds."
@@ -176,7 +204,7 @@ TOLD = [
     ),
     (
         ([0.8], [0.8]),
-        "No setting is known to be best. lr 0.1 and lr 0.2 are equal: accuracy 80.00%, with one seed.",
+        "No setting is known to be best. lr 0.1 and lr 0.2 are equal: accuracy 80.00% on the server's test",
         "A single seed cannot show whether they differ.",
     ),
 ]
@@ -208,11 +236,28 @@ def test_a_difference_that_other_rows_may_turn_is_best_on_these_rows_alone(tmp_p
     for run in runs:
         write_environment(run, data=describe(spec))
     found = standings_of([read_run(run) for run in runs])
-    said, (first, second) = verdict(found), (one.rows for one in rivals(found))
+    said, (first, second) = verdict(found), (one.rows.reach for one in rivals(found))
     assert said[0].startswith("lr 0.1 is best on these rows: accuracy 95.00")
     assert first[0] < 0 < first[1] < second[1], "each gap has an interval of its own"
     reach = units.between(*first, ACCURACY)
-    assert f"that of lr 0.2, {reach}, includes 0, as that of lr 0.3" in said[2]
+    assert f"interval by rows of lr 0.2, {reach}, includes 0, as that of lr 0.3" in said[1]
+    assert {one.rows.level for one in rivals(found)} == {0.05 / 3}, "its first step fails"
+    assert corrected(found), "which is said once"
+    _, reader = written(runs, tmp_path / "all.html")
+    looks = [given.get("class") for tag, given in reader.tags if tag == "td"]
+    assert "worst" not in looks, "no gap is red whose interval includes 0"
+    assert " ".join(reader.titles()).count(corrected(found)[0]) == 1
+    advice = "Take lr 0.1 for rows like these. On other rows the order may be another one"
+    assert f"What next {advice}" in " ".join(reader.titles())
+    even = settings_of(tmp_path / "even", ends[0], [0.89, 0.94, 0.99], shards=str(tmp_path / "shards"))
+    for run in even:
+        write_environment(run, data=describe(spec))
+    words = " ".join(written(even, tmp_path / "c.html")[1].titles())
+    (last,) = rivals(standings_of([read_run(run) for run in even]))
+    reach = units.between(*last.rows.reach, ACCURACY)
+    by_rows = f"so seeds give no interval; report the interval by rows, {reach}."
+    assert f"1.00 points behind for each of 3 seeds, {by_rows}" in words
+    assert "1.00 same for all seeds −" in words, "no interval of no width"
 
 
 def judged_run(folder, valid, test=None, silos=None, seed=1, data="one", own=False, **more):
@@ -305,6 +350,11 @@ def test_figures_of_silos_are_of_test_rows_where_the_end_was_scored_on_them(tmp_
     assert json.loads(files["json"].read_text())["runs"][0]["worst_silo"] == "a"
     words = " ".join(Reader(files["page"].read_text()).titles())
     assert "worst silo, test rows" in words, "of one seed"
+    held = {"a": Held(5, 10, {1: 10}), "b": Held(5, 10, {0: 4, 1: 6})}
+    standings = standings_of([read_run(run), read_run(other)])
+    said = ["Without the rows of silo a, lr 0.1 has 70.00% and lr 0.2 has 60.00%."]
+    assert without_one_class(standings, held) == said
+    assert without_one_class(standings, {"a": held["b"], "b": held["b"]}) == [], "both have two classes"
     assert "Each round is scored on validation rows." in words
     page = " ".join(Reader(write_report(run).read_text()).text)
     assert "on test rows. Silo a is the worst of 2 silos, with 60.00%" in page
@@ -344,8 +394,10 @@ def test_silos_with_models_of_their_own_are_judged_by_these(tmp_path):
         "by the model of each silo where it has its own"
     )
     none = judged_run(tmp_path / "none", 0.5, 0.9, local={"lr": 0.4})
-    (none / "metrics.jsonl").write_bytes(encode_record({"round": 1, "train_loss": 1.0}))
-    assert judged(one, own, none)[2].endswith(f"These runs lack this figure and are not ranked: {none}.")
+    rounds = [encode_record({"round": n, "train_loss": 1.0}) for n in (1, 2)]
+    (none / "metrics.jsonl").write_bytes(b"".join(rounds))
+    lack, gives = f"These runs lack this figure and are not ranked: {none}", f"mpifl evaluate {none} --silos"
+    assert judged(one, own, none)[2].endswith(f"{lack}; {gives} scores a model so.")
 
 
 def test_runs_on_other_rows_are_not_ranked(tmp_path):
@@ -364,14 +416,25 @@ def test_repeats_over_partitions_are_paired_where_all_settings_have_the_same(tmp
     }  # fmt: skip
     names, _, said = judged(*runs.values())
     assert names == ["scaffold", "fedavg"]
-    assert said.startswith("scaffold is best: accuracy 64.67 ± 4.04%, the mean of 3 seeds.")
-    assert "paired t-test over 3 seeds" in said
+    assert said.startswith("scaffold is best: accuracy 64.67 ± 4.04% on the server's test set, the mean ± ")
+    assert "10.00 points behind for each of 3 seeds, so seeds give no interval. Each" in said
     assert "Each seed has shards of its own, the same for all settings." in said
+    other = judged_run(
+        tmp_path / "other", 0.9, 0.5, seed=1, data="all", shards="sh", algorithm={"name": "newton"}
+    )
+    compare_runs([*runs.values(), other])
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "other: each seed of the other settings has shards of its own, and this run is not on all of th"
+        in said
+    )
     last = runs.pop(("fedavg", 3))
     compare_runs(list(runs.values()), output=Output(page=tmp_path / "p.html"))
     printed, page = " ".join(capsys.readouterr().out.split()), Reader((tmp_path / "p.html").read_text())
     for said in (printed, " ".join(page.text)):
-        assert "scaffold is best: accuracy 62.50 ± 2.12%, the mean of 2 seeds" in said
+        assert (
+            "scaffold is best: accuracy 62.50 ± 2.12% on the server's test set, the mean ± standard" in said
+        )
         assert "Settings are compared by seeds 1 and 2 alone, which all of them have." in said
         assert "different rows" not in said
         assert "other shards" not in said
@@ -410,25 +473,40 @@ def test_runs_of_other_code_of_ones_own_are_another_setting(tmp_path, capsys):
     assert "code as of 4" in said
 
 
-def test_of_many_settings_it_is_said_which_the_first_is_ahead_of(tmp_path):
+def test_of_many_settings_it_is_said_whether_one_is_best(tmp_path, capsys):
     ends = [0.80, 0.81, 0.83, 0.82], [0.80, 0.812, 0.828, 0.82], [0.5, 0.51, 0.53, 0.52], [0.7]
     found = verdict(standings_of([read_run(run) for run in settings_of(tmp_path, *ends)]))
     assert found[0].startswith("No single setting is best. lr 0.1 has the best mean")
-    assert found[1].endswith(
-        "by a paired t-test over 4 seeds, both corrected by Holm for all 3 pairs of settings."
+    assert found[1].endswith("by a paired t-test over 4 seeds.")
+    told = standings_of([read_run(run) for run in settings_of(tmp_path / "again", *ends)])
+    assert corrected(told)[0].startswith("Intervals of differences and p are corrected by Holm for all pairs")
+    assert corrected(told[:2]) == [], "two settings are one test"
+    compare_runs([tmp_path / "again"], output=Output(latex=tmp_path / "c.tex", page=tmp_path / "c.html"))
+    texts = (tmp_path / "c.tex").read_text(), capsys.readouterr().out
+    assert all(" ".join(text.split()).count(corrected(told)[0]) == 1 for text in texts)
+    words = " ".join(Reader((tmp_path / "c.html").read_text()).titles())
+    near = "What next None of these is known to be best: lr 0.1; lr 0.2; and lr 0.4. Take the simplest"
+    assert f"{near}, or run more seeds of each, and compare all runs again: mpifl sweep " in words, (
+        "they are not told apart"
     )
+    more = (
+        f"mpifl sweep {tmp_path}/again/3-1/job.toml --set seed=2,3,4,5,6,7 --out {tmp_path}/again/3-1-seeds"
+    )
+    assert more in words, "also the seeds that others have"
+    assert "The model of lr 0.1, with seed 1, not chosen by its figure: mpifl predict " in words
     assert ": 95% interval " in found[1]
-    assert found[2].startswith("lr 0.1 is ahead of lr 0.3")
-    assert found[3:] == [
-        "No difference is seen between lr 0.1 and lr 0.2.",
-        "A single seed cannot show a difference to lr 0.4.",
-    ]
+    assert len(found) == 2, "the table has the rest"
     (tmp_path / "fewer").mkdir()
-    fewer = verdict(
-        standings_of([read_run(run) for run in settings_of(tmp_path / "fewer", *ends[::2], ends[3])])
-    )
-    assert fewer[0].startswith("lr 0.1 is the best of the 2 settings with several seeds: accuracy 81.50")
-    assert fewer[-1].startswith("A single seed cannot show a difference to lr 0.3")
+    of_one = standings_of([read_run(run) for run in settings_of(tmp_path / "fewer", *ends[::2], ends[3])])
+    best = "lr 0.1 is the best of the 2 settings with several seeds: accuracy 81.50"
+    assert verdict(of_one)[0].startswith(best)
+    (which, commands), *_ = next_of_settings(of_one)
+    assert which.startswith("Take lr 0.1. Too few seeds of lr 0.3"), which
+    assert which.endswith(" whether lr 0.1 is better: run more of both, and compare all runs again:")
+    *sweeps, again = commands.splitlines()
+    assert [one.split()[1] for one in sweeps] == ["sweep"] * 2
+    outs = [one.split()[-1] for one in sweeps]
+    assert again.split() == ["mpifl", "compare", str(tmp_path / "fewer"), *outs]
 
 
 def test_differences_over_seeds_are_those_of_scipy():
@@ -459,6 +537,14 @@ def test_an_interval_never_contradicts_its_corrected_p():
             assert test.low <= alone.low <= alone.high <= test.high, "no narrower than of one test alone"
             met.add((alone.seen, p <= chance.LEVEL))
     assert met == {(False, False), (True, False), (True, True)}
+    ps = [0.2, 0.001, 0.017, 0.013, 0.03]  # the first step is seen alone
+    tests = [replace(tests[0], p=p) for p in ps]
+    levels = [test.level for test, _ in chance.holm(tests)]
+    textbook = {p: 0.05 / (len(ps) - nth) for nth, p in enumerate(sorted(ps))}
+    assert [textbook[p] for p in ps] == pytest.approx([0.05, 0.01, 0.05 / 3, 0.0125, 0.025])
+    assert levels == pytest.approx([textbook[p] for p in ps])
+    (_, (second, p)) = chance.holm([replace(tests[0], p=p) for p in (0.03, 0.04)])
+    assert (second.level, p) == (0.025, 0.06), "the first step failed at 0.025, so the second ends there"
     ((only, p),) = chance.holm(tests[:1])
     assert (only.low, only.high, p) == (tests[0].low, tests[0].high, tests[0].p)
 
@@ -504,7 +590,10 @@ def test_a_lower_value_may_be_the_better():
     (rival,) = rivals([low, high])
     assert rival.seen
     assert rival.test.low > 0, "how far behind is positive"
-    assert verdict([low, high])[0] == "1 is best: RMSE 1.1333 ± 0.1528, the mean of 3 seeds."
+    assert (
+        verdict([low, high])[0]
+        == "1 is best: RMSE 1.1333 ± 0.1528, the mean ± standard deviation over 3 seeds."
+    )
 
 
 def test_a_single_lucky_run_is_not_best_and_the_files_have_each_runs_setting(tmp_path):
@@ -551,12 +640,21 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
     _, reader = written(runs, tmp_path / "c.html")
     words = " ".join(reader.titles())
     assert "with fedavg and 76.33% with each silo alone (" in words
-    assert "Beyond chance, 1 does better, 1 does worse, and 1 shows no difference." in words
+    assert "of silos: 1 does better, 1 does worse, and 1 shows no difference." in words
+    beside = "On each silo's held-out examples, not on the server's test set, the silos' mean is 73.33% with "
+    assert beside in words
+    assert words.index("the silos' mean is") < words.index("Settings are ranked by"), "who pays is told early"
+    assert "Did it help?" not in words, "silos that train alone are there"
     assert (
         "silo each silo alone fedavg, change −50 0 +50 fedavg 2 69.00% +1.00 70.00% "
         "0 70.00% +20.00 90.00% +20.00 1 90.00% −30.00 60.00% −30.00" in words
     ), "what the first setting changes is drawn"
     assert "behind the first, points" in words
+    collapsed = "Warning: silo 1 is bad with fedavg in all rounds: it ends at 60.00%, and at 90.00% with "
+    assert f"{collapsed}the other settings." in words
+    assert words.count("is bad with") == 1, "20 points are no collapse"
+    assert [given.get("class") for _, given in reader.tags].count("lead") <= 3
+    assert "accuracy ± deviation over seeds" in words
     compare_runs(runs, output=Output(csv=tmp_path / "c.csv"))
     rows = [*csv.DictReader((tmp_path / "c.csv").open())]
     assert [row["setting"] for row in rows] == ["fedavg", "fedavg", "each silo alone"]
@@ -564,15 +662,22 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
     behind = float(rows[2]["setting_behind"])
     assert low < behind < high
     assert rows[0]["setting_low_by_rows"] == "", "of the first there is no difference"
+    assert float(rows[2]["setting_level_by_rows"]) == 0.05
     for run, worst, gone in zip(runs, (0.6, 0.6, 0.69), ({"2": {"loss": 0.5}}, {}, {}), strict=True):
         rounds = [*map(json.loads, (run / "metrics.jsonl").read_text().splitlines())]
-        rounds = [one | {"silo_accuracy_worst": worst, "silos": one["silos"] | gone} for one in rounds]
+        rounds = [
+            one
+            | {"silo_accuracy_worst": worst, "silo_accuracy_mean": 0.1 + worst, "silos": one["silos"] | gone}
+            for one in rounds
+        ]
         (run / "metrics.jsonl").write_bytes(b"".join(map(encode_record, rounds)))
     told = " ".join(written(runs, tmp_path / "c.html")[1].titles())
     assert "Left out, since their rows have no accuracy: silo 2." in told
     table = told[told.index("Which silos gain?") :]
     assert "2 69.00% – –" in table, "a silo without a value has no change"
-    assert "60.00%; 60.00% at silo 1 of a1" in told, "the worst silo, and in which run"
+    assert "60.00% at silo 1, seed 1" in told, "the worst silo, and by which seed"
+    other = "The silos' own rows may have another order: the mean over silos is best with each silo alone"
+    assert f"{other}, 79.00%, and 70.00% with fedavg." in told
     assert "69.00%, silo 2" in told, "of a single run"
     write_environment(runs[2], data=describe(write_folder(tmp_path / "others", [5, 4, 4])))
     assert "Which silos gain?" not in written(runs, tmp_path / "c.html")[1].text, "they hold other data"
@@ -593,13 +698,13 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
     for run in runs:
         write_environment(run, data=describe(spec))
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
-    assert "Beyond chance, 1 does better, 0 do worse, and 1 shows no difference." in words
+    assert "of silos: 1 does better, none does worse, and 1 shows no difference." in words
     said = (
         "held-out examples, as means over seeds. The first column, fedavg, is the reference of all changes, "
     )
     said += "since it is the only setting of fedavg, the usual algorithm."
-    assert "Did it help? These commands tell for " in words
-    assert "and the federated model mpifl baseline " in words
+    assert "Did it help? This tells for fedprox, mu 0.1. To answer, train each" in words
+    assert "one model on all rows: mpifl baseline " in words
     assert "--set seed=1,2,3 --out " not in words, "the setting has three seeds"
     assert " The chart has all changes of fedprox, mu 0.1." in words
     assert f"Scores are on each silo's {said}" in words
@@ -629,11 +734,17 @@ def test_without_a_clear_reference_no_silo_gains_and_one_may_be_named(tmp_path):
     assert (
         "is the reference of all changes, since --against names it. Chance is not known for single" in words
     )
+    told, p = [0.1, 0.0], stats.ttest_1samp([0.1, 0.0], 0).pvalue
+    assert stats.ttest_1samp([-one for one in told], 0).pvalue == p == pytest.approx(0.5)
+    said = (
+        "p = 1.000 by a paired t-test over the silos, both corrected by Holm for the 2 settings held against"
+    )
+    assert f"{said} lr 0.2)" in words, "the setting that the results chose is tested with all others"
     with pytest.raises(InputError, match=r"--against lr 9: .* they are: lr 0\.3; lr 0\.2; lr 0\.1$"):
         compare_runs(runs, output=Output(page=tmp_path / "c.html", against="lr 9"))
 
 
-def test_a_page_says_what_was_left_out_and_who_missed_the_target(tmp_path):
+def test_a_page_says_what_was_left_out_and_who_missed_the_target(tmp_path, capsys):
     runs = [make_run(tmp_path / f"{lr}-{seed}", end, seed, local={"lr": lr}, evaluate={"target": 0.7})
             for lr, seed, end in ((0.1, 1, 0.8), (0.1, 2, 0.6), (0.2, 1, 0.5))]  # fmt: skip
     words = " ".join(written(runs, tmp_path / "c.html")[1].titles())
@@ -646,8 +757,21 @@ def test_a_page_says_what_was_left_out_and_who_missed_the_target(tmp_path):
     (runs[2] / "model.safetensors").unlink()
     again = make_run(tmp_path / "again", 0.9, 1, local={"lr": 0.1}, evaluate={"target": 0.7})
     words = " ".join(written([*runs, again, tmp_path / "gone"], tmp_path / "c.html")[1].titles())
-    assert "3 of 5 runs are ranked. Left out: gone (is not a folder), again (repeats a seed)." in words
-    assert "Ranked although not finished: 0.2-1." in words
+    said = "Left out: gone (is not a folder), 0.2-1 (unfinished), again (repeats a seed)."
+    assert f"2 of 5 runs are ranked. {said}" in words
+    assert "5 runs · 1 setting ·" in words
+    assert "0.2-1 unfinished: " in words, "among the remarks"
+    capsys.readouterr()
+    compare_runs(runs, output=Output(latex=tmp_path / "c.tex"))
+    line = f"Not ranked, since unfinished: {runs[2]}."
+    for told in (capsys.readouterr().out.splitlines(), (tmp_path / "c.tex").read_text().splitlines()):
+        assert sum(line in one for one in told) == 1
+    for run in runs[:2]:
+        (run / "model.safetensors").unlink()
+    compare_runs(runs)
+    out = capsys.readouterr().out
+    assert "lr 0.1" in out
+    assert line not in out, "where none is finished, all are ranked as far as they are"
 
 
 def test_a_setting_of_which_a_run_diverged_is_not_ranked(tmp_path, capsys):
@@ -743,12 +867,15 @@ def test_a_table_for_latex_has_the_best_in_bold_only_where_it_is_ahead(tmp_path,
     compare_runs(runs, output=Output(latex=tmp_path / "c.tex"))
     text = (tmp_path / "c.tex").read_text()
     heads, first, second = cells_of(text)
-    assert heads[:4] == ["setting", "seeds", r"accuracy (\%)", "MB"], (
+    assert heads[:4] == ["setting", "seeds", r"accuracy (\%)", "sent + received (MB)"], (
         "no silo was scored, and none is at the target"
     )
     assert first == ["lr 0.1", "3", r"$\mathbf{81.33 \pm 1.53}$", "2.0", "", "", ""]
     assert second == ["lr 0.2", "3", r"$71.67 \pm 1.53$", "2.0", "$-9.67$", "$-$11.10 to $-$8.23", "$0.001$"]
-    assert text.startswith("% lr 0.1 is best: accuracy 81.33 ± 1.53%, the mean of 3 seeds. lr 0.2 ")
+    assert text.startswith(
+        "% lr 0.1 is best: accuracy 81.33 ± 1.53% on the server's test set, the mean ± standard deviation "
+        "over 3 seeds. lr 0.2 "
+    )
     assert r"\begin{tabular}{lrrrrrr}" in text
     compare_runs(
         settings_of(tmp_path / "b", [0.8, 0.84], [0.7, 0.92]), output=Output(latex=tmp_path / "c.tex")
@@ -781,7 +908,10 @@ def test_each_setting_is_tested_against_one_that_is_named_in_every_output(tmp_pa
     assert "Interval and p are corrected by Holm for the 2 settings held against lr 0.2." in said
     assert "Each setting against lr 0.2" in " ".join(Reader((tmp_path / "c.html").read_text()).titles())
     heads, first, *_, last = cells_of(files["latex"].read_text())
-    assert heads[-3:] == [r"over lr 0.2", "95\\% interval (Holm)", "$p$ (Holm)"]
+    assert heads[-3:] == ["over lr 0.2 (points)", "95\\% interval (points, Holm)", "$p$ (Holm)"]
+    assert "Levels of the intervals: lr 0.1 0.025; lr 0.30000000000000004 0.05." in files["latex"].read_text()
+    assert {one["level"] for one in tested.values()} == {0.025, 0.05}
+    assert {float(row["level"]) for row in rows} == {0.05 / 3, 0.025, 0.05}
     comment = files["latex"].read_text().splitlines()[0]
     assert "for the 2 settings held against lr 0.2." in comment
     assert (first[-3], last[-3:]) == ("$+9.67$", ["", "", ""])
@@ -888,6 +1018,10 @@ def test_a_picture_has_the_panels_and_the_size_that_are_asked_for(drawn):
     assert "target 50%" in [text.get_text() for text in figure.axes[0].texts]
     figure = drawn(panels=["loss", "bytes", "seconds"])
     assert labels_of(figure) == [("MB between server and silos", "training loss"), ("seconds", "")]
+    figure = drawn(panels=["test/rounds", "loss/bytes"])
+    two = [("round", "test accuracy (%)"), ("MB between server and silos", "training loss")]
+    assert labels_of(figure) == two, "the two that are named, and not the cross"
+    assert labels_of(drawn(panels=["loss/bytes", "test/rounds"])) == two[::-1]
     with pytest.raises(
         InputError, match=r"--panel virtual: .* they are test, loss, rounds, bytes, seconds, or"
     ):
@@ -1016,3 +1150,33 @@ def test_the_band_of_a_share_stays_within_0_and_100():
     found = Curve(np.zeros((4, 2)), np.array([99.0, 2.0]), np.array([3.0, 3.0]))
     assert [end.tolist() for end in found.band(100.0)] == [[96.0, 0.0], [100.0, 5.0]]
     assert [end.tolist() for end in found.band(1.0)] == [[96.0, -1.0], [102.0, 5.0]]
+
+
+def test_runs_are_judged_by_another_metric_of_theirs_and_files_have_all(tmp_path, capsys):
+    own = {"name": "worst_class", "share": True, "higher_is_better": True}
+    runs = settings_of(tmp_path / "a", [0.80, 0.81, 0.83], [0.70, 0.72, 0.73], evaluate={"target": 0.9})
+    for run in runs:
+        rounds = [*map(json.loads, (run / "metrics.jsonl").read_text().splitlines())]
+        for record in rounds:
+            record["test_worst_class"] = 1 - record["test_accuracy"]
+        (run / "metrics.jsonl").write_bytes(b"".join(map(encode_record, rounds)))
+        write_environment(run, metrics=[ACCURACY.model_dump(), own])
+    files = {"csv": tmp_path / "c.csv", "latex": tmp_path / "c.tex", "page": tmp_path / "c.html"}
+    compare_runs(runs, output=Output(**files))
+    with files["csv"].open(newline="") as file:
+        assert [float(row["test_worst_class"]) for row in csv.DictReader(file)] == pytest.approx(
+            [0.2, 0.19, 0.17, 0.3, 0.28, 0.27]
+        )
+    capsys.readouterr()
+    app(["compare", *map(str, runs), "--metric", "worst_class", *itertools.chain.from_iterable(
+        (f"--{option}", str(path)) for option, path in files.items())], standalone_mode=False)  # fmt: skip
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "lr 0.2 is best: worst class 28.33 ± 1.53% on the server's test set, the mean ± standard deviation "
+        "over 3 seeds." in " ".join(out.split())
+    )
+    assert "to 90%" not in out, "the target is of the main metric"
+    assert cells_of(files["latex"].read_text())[0][2] == r"worst\_class (\%)"
+    assert "Worst class over rounds" in " ".join(Reader(files["page"].read_text()).titles())
+    with pytest.raises(InputError, match=r"has accuracy, worst_class; mpifl evaluate .*0-1 --metric f1 "):
+        compare_runs(runs, output=Output(metric="f1"))

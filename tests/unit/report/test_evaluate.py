@@ -66,12 +66,14 @@ def test_the_figures_of_silos_are_those_of_the_training(tmp_path, capsys):
     assert own == last["silos"]
     assert found["mean"]["accuracy"] == pytest.approx(last["silo_accuracy_mean"])
     assert found["worst"] == {"loss": last["silo_loss_worst"], "accuracy": last["silo_accuracy_worst"]}
-    assert found["pooled"] == {"accuracy": last["silo_accuracy_pooled"]}
+    total = sum(silo["examples"] * silo["loss"] for silo in found["silos"].values())
+    mean = total / sum(silo["examples"] for silo in found["silos"].values())
+    assert found["pooled"] == {"loss": pytest.approx(mean), "accuracy": last["silo_accuracy_pooled"]}
     assert found["worst_silo"] in found["silos"]
     assert {silo["split"] for silo in found["silos"].values()} == {"test"}
     printed = capsys.readouterr().out
     assert f"split test; worst accuracy: silo {found['worst_silo']}" in printed
-    assert re.search(r"all examples\W+21\W+-", printed), "a loss of all examples is not known"
+    assert re.search(rf"all examples\W+21\W+{mean:.4f}", printed)
 
 
 def test_it_is_said_where_silos_use_models_of_their_own(tmp_path, capsys):
@@ -172,6 +174,7 @@ def test_metrics_asked_of_a_finished_run_are_those_of_its_predictions(tmp_path, 
     run, records = make_run(tmp_path, silos_test=60, test=50, classes=classes, task=task)
     names = ["accuracy", "brier", "calibration_error", "auroc", "balanced_accuracy", "matthews"]
     asked = [word for name in names for word in ("--metric", name)]
+    asked += ["--metric", '{name = "auroc", as = "again"}']
     done, told = evaluated(run, "--silos", *asked)
     assert done.exit_code == 0, done.output
     assert told["pooled"]["accuracy"] == records[-1]["silo_accuracy_pooled"]
@@ -184,6 +187,7 @@ def test_metrics_asked_of_a_finished_run_are_those_of_its_predictions(tmp_path, 
     answers = p.argmax(1) if p.shape[1] > 1 else (yes > 0.5).astype(int)
     form = {"task": "binary"} if kind == "binary" else {"task": "multiclass", "num_classes": classes}
     by_bins = calibration_error(torch.tensor(yes if kind == "binary" else p), torch.tensor(y), **form)
+    assert told["pooled"]["again"] == told["pooled"]["auroc"]
     found = {
         "accuracy": sk.accuracy_score(y, answers),
         "brier": sk.brier_score_loss(y, yes),
@@ -199,9 +203,44 @@ def test_metrics_asked_of_a_finished_run_are_those_of_its_predictions(tmp_path, 
     for value in (told["pooled"], records[-1]):
         key = "average_precision" if value is told["pooled"] else "silo_average_precision_pooled"
         assert value[key] == pytest.approx(precise, abs=1e-6)
+    if kind == "binary":
+        check_another_threshold(run, y, yes, records)
     if kind == "two classes":  # both are of the same rows, and each is judged by the names alone
         assert set(evaluated(run, *asked)[1]["test"]) >= set(names)
         assert set(evaluated(run, "--data", str(tmp_path / "shards"), *asked)[1]["pooled"]) >= set(names)
+
+
+def check_another_threshold(run, y, yes, records):
+    """Figures of answers follow a threshold, those of probabilities do not; a page and a table say which."""
+    above = float(np.quantile(yes, 0.8))
+    names = ("recall", "precision", "matthews", "auroc")
+    words = [word for name in names for word in ("--metric", name)]
+    done, told = evaluated(run, "--silos", *words, "--threshold", str(above))
+    assert (
+        f"note: accuracy, recall, precision, matthews: yes is answered above a probability of {above:g}"
+        in (done.output)
+    )
+    answers = (yes > above).astype(int)
+    found = {
+        "accuracy": sk.accuracy_score(y, answers),
+        "recall": sk.recall_score(y, answers),
+        "precision": sk.precision_score(y, answers),
+        "matthews": sk.matthews_corrcoef(y, answers),
+        "auroc": records[-1]["silo_auroc_pooled"],
+    }
+    assert {name: told["pooled"][name] for name in found} == pytest.approx(found)
+    assert told["answers"]["confusion"] == sk.confusion_matrix(y, answers).tolist()
+    assert told["answers"]["threshold"] == above
+    evaluated(run, "--threshold", str(above))
+    for given, said in ((None, "0.5"), ([run / "more.json"], f"{above:g}")):
+        words = " ".join(Reader(write_report(run, None, None, given or ()).read_text()).titles())
+        assert f"is predicted above a probability of {said}. Correct" in words
+    table = run.parent / "answers.csv"
+    predict_run(run, run.parent / "shards", table, split="test", threshold=above)
+    rows = [one for one in csv.DictReader(table.open()) if one["silo"] in told["silos"]]
+    assert [int(one[next(name for name in one if name.startswith("answer"))]) for one in rows] == [*answers]
+    for given in ("0", "1", "nan"):
+        assert "should be above 0 and below 1" in str(evaluated(run, "--threshold", given)[0].exception)
 
 
 def test_metrics_that_do_not_fit_the_task_are_refused_with_those_that_do(tmp_path):
@@ -215,6 +254,14 @@ def test_metrics_that_do_not_fit_the_task_are_refused_with_those_that_do(tmp_pat
             ("--silos", "--metric", "dice"),
             "--metric dice: does not fit the task 'classification'; these do: acc",
         ),
+        (("--metric", '{name = "brier", }'), "--metric {name = "),
+        (("--threshold", "0.2"), "--threshold 0.2: is for the task 'binary'; that of the run is 'classifica"),
+        (("--metric", "{name = 3}"), "--metric 3: does not fit the task"),
+        (
+            ("--metric", '{name = "accuracy"}'),
+            "--metric: metric: two are called 'accuracy'; give one another",
+        ),
+        (("--metric", '{name = "f1", of = 2}'), "--metric: metric"),
         (("--metric", "os:system"), "--metric os:system: does not fit the task 'classification'; these do:"),
     ):
         done, _ = evaluated(run, *words)
@@ -276,9 +323,8 @@ def test_of_many_personal_parameters_the_first_are_named(tmp_path):
 
 def test_the_command_scores_silos_where_there_is_no_test_set(tmp_path):
     run, records = make_run(tmp_path)
-    refused = CliRunner().invoke(app, ["evaluate", str(run)])
-    assert isinstance(refused.exception, InputError)
-    assert "has no test set; score the silos by --silos" in str(refused.exception)
+    told = CliRunner().invoke(app, ["evaluate", str(run), "--json", str(tmp_path / "told.json")])
+    assert f"{tmp_path}/shards has no test set; each silo is scored, as by --silos" in told.output
     refused = CliRunner().invoke(app, ["evaluate", str(run), "--split", "valid"])
     assert "--split: is for the silos' splits; give --silos, too" in str(refused.exception)
     refused = CliRunner().invoke(app, ["evaluate", str(run), "--silos", "--data", "d"])
@@ -287,6 +333,10 @@ def test_the_command_scores_silos_where_there_is_no_test_set(tmp_path):
     assert done.exit_code == 0, done.exception
     assert f"{records[-1]['silo_accuracy_pooled']:.2%}" in done.output
     assert f"json: {tmp_path}/found.json" in done.output
+    assert (tmp_path / "told.json").read_text() == (tmp_path / "found.json").read_text()
+    begun = CliRunner().invoke(app, ["evaluate", str(run), "--initial"])
+    assert begun.exit_code == 0
+    assert f"{records[-1]['silo_accuracy_pooled']:.2%}" not in begun.output
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
@@ -315,10 +365,10 @@ def test_compare_and_evaluate_agree_on_a_metric_that_all_examples_do_not_have(tm
     run, records = make_run(tmp_path, sizes=(4, 9), silos_test=3, task=task)
     found, last = scored(run, trusted=["unsummed:Share"]), records[-1]
     printed = capsys.readouterr().out
-    assert found["pooled"] == {}
+    assert set(found["pooled"]) == {"loss"}
     assert found["weighted"]["share"] == pytest.approx(last["silo_share_weighted"])
     assert re.search(rf"mean by examples\W+{last['silo_share_weighted']:.4f}", printed)
-    assert re.search(r"all examples\W+6\W+-\W+-", printed)
+    assert re.search(r"all examples\W+6\W+[\d.]+\W+-", printed)
     compare_runs([run], output=Output(json=tmp_path / "runs.json"))
     (told,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
     assert told["silo_share_pooled"] is None
@@ -335,9 +385,9 @@ def test_a_page_says_where_a_model_is_of_no_use(tmp_path):
     """Labels are drawn by chance, and a model that starts from 0 and learns little answers one class."""
     told = ToldAnswers(intervals={"auroc": (0.43, 0.61)}, confusion=[[30, 0], [8, 0]])
     said = (
-        "The 95% interval of the AUROC, 43.0% to 61.0%, includes 50%, so the model may tell the classes no "
+        "The 95% interval of the AUROC, 43.00% to 61.00%, includes 50%, so the model may tell the classes no "
     )
-    rare = "No row is predicted as 'ill', and 8 are."
+    rare = "At a cut of 0.5 no row is predicted 'ill'; 8 rows are 'ill'."
     assert weak_answers(told, ["well", "ill"]) == f"{said}better than chance. {rare}"
     of_use = ToldAnswers(intervals={"auroc": (0.6, 0.9)}, confusion=[[30, 1], [8, 2]])
     assert [weak_answers(of_use, []), weak_answers(None, [])] == ["", ""]
@@ -476,8 +526,10 @@ def test_the_base_rate_stands_beside_an_accuracy_and_scores_of_others_are_refuse
     (run / "job.toml").write_text(kept.replace('"classification"', '"segmentation"'))
     (tmp_path / "scores.json").write_text('{"run": "a/run", "silos": {"a": {"examples": 3}}, "answers": {}}')
     (tmp_path / "dice.csv").write_text("silo,row,dice\na,0,0.5\n")
-    scores = [{"scores": [tmp_path / name]} for name in ("scores.json", "dice.csv")]
-    for more in ({"plots": tmp_path / "plots"}, *scores):
+    left = "scores.json holds no answers of the task segmentation that could be drawn: ROC, calibration and"
+    assert left in write_report(run, scores=[tmp_path / "scores.json"]).read_text()
+    scores = {"scores": [tmp_path / "scores.json"], "plots": tmp_path / "plots"}
+    for more in ({"plots": tmp_path / "plots"}, scores, {"scores": [tmp_path / "dice.csv"]}):
         with pytest.raises(InputError, match=r"segmentation has no such plots: .* mpifl compare .* --plot"):
             write_report(run, **more)
 

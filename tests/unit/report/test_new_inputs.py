@@ -1,5 +1,7 @@
 """New arrays, volumes and images without labels, and predicted masks as pictures."""
 
+import contextlib
+import io
 import json
 import shutil
 
@@ -93,9 +95,12 @@ def volumes(tmp_path):
 def test_volumes_are_predicted_by_slices_and_masks_are_pictures(volumes, tmp_path):
     words = "--data", tmp_path / "shards", "--masks", tmp_path / "m", "--overlay"
     before, printed = predicted(volumes, *words)
-    assert printed.endswith(f"masks: {tmp_path / 'm'}, 12 files\n")
+    of = "pixels of 0 are class 0, of 1 class 1, of 2 class 2"
+    assert printed.endswith(f"masks: {tmp_path / 'm'}, 12 files; {of}\n")
+    shutil.copy(tmp_path / "in/north/a.nii.gz", tmp_path / "in/north/a_seg.nii.gz")
     words = "--images", tmp_path / "in", "--masks", tmp_path / "n", "--overlay"
-    found, _ = predicted(volumes, *words, out="new.npz")
+    found, told = predicted(volumes, *words, out="new.npz")
+    assert "masks by names or pixels, and are left out: north/a_seg.nii.gz" in told
     assert found["p"] == pytest.approx(before["p"], rel=1e-4)
     assert found["id"][:2].tolist() == ["north/a.nii.gz:0", "north/a.nii.gz:1"]
     for row, name in enumerate(found["id"]):
@@ -146,11 +151,19 @@ def test_masks_of_resized_images_have_the_images_sizes_and_no_name_is_repeated(t
     shutil.rmtree(tmp_path / "shards")
     imported(tmp_path, of_partition)
     run = trained(tmp_path, model={"name": "unet", "width": 2, "depth": 1}, task={"name": "segmentation"})
-    predicted(run, "--data", tmp_path / "shards", "--masks", tmp_path / "m")
+    _, printed = predicted(run, "--data", tmp_path / "shards", "--masks", tmp_path / "m")
+    told = "note: masks of shards have the size of the training, 8x8; --images FOLDER in place of --data"
+    assert told in printed
+    shutil.copytree(tmp_path / "masks", tmp_path / "in/masks")
+    shutil.copy(tmp_path / "masks/north/a.png", tmp_path / "in/north/a_mask.png")
     words = "predict", run, "--images", tmp_path / "in", "--out", tmp_path / "n.npz", "--overlay"
     code, printed, said = asked(*words, "--masks", tmp_path / "n")
     assert (code, said) == (0, "")
+    assert "in: 5 of 9 files are masks by names or pixels, and are left out: masks/north/a.png," in printed
+    shutil.rmtree(tmp_path / "in/masks")
+    (tmp_path / "in/north/a_mask.png").unlink()
     assert "in: 2 of 4 images are resized to 8x8 for the model; --masks writes each mask in" in printed
+    assert "masks of shards" not in printed
     for folder, of_model in (("m", True), ("n", False)):
         files = {
             path.relative_to(tmp_path / folder).as_posix() for path in (tmp_path / folder).rglob("*.png")
@@ -180,9 +193,14 @@ def test_masks_of_resized_images_have_the_images_sizes_and_no_name_is_repeated(t
     scores = json.loads((tmp_path / "s.json").read_text())
     assert [scores["silos"][name].get("dice_examples") for name in ("north", "south")] == [None, 1]
     assert scores["pooled"]["dice_examples"] == 3
-    Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "in/north/b.png")
+    shutil.rmtree(tmp_path / "shards")
+    command(*data, "--scheme", "natural", *cutting, "--ground", "black")
+    code, _, said = asked(*words_of)
+    other = "was read otherwise than in training: ground is black, the model learned from white"
+    assert (code, f"{other}; partition it with the training's options, or add --force" in said) == (1, True)
+    Image.fromarray(np.full((8, 8), 4095, np.uint16)).save(tmp_path / "in/north/b.png")
     said = asked(*words, "--masks", tmp_path / "o")[2]
-    assert said.endswith("are uint16, the model learned from uint8; convert it: divide pixels by 257")
+    assert "b.png: pixels are uint16, 4,095 the highest, the model learned from uint8; divide pixels" in said
 
 
 def imported(folder, encoding):
@@ -195,6 +213,19 @@ def imported(folder, encoding):
     to = folder / "in/south", folder / "numbers.json", folder / "no", Site(0), 0
     with pytest.raises(InputError, match=f"the sites agree by: data-prep spec {' '.join(aim)}"):
         import_site("images", *to, shares=Shares(0.0, 0.0, 0.0), source_options=masks)
+
+    (site, _, *rest), deep = to, folder / "deep"
+    for label in ("ill", "well"):
+        (deep / label).mkdir(parents=True)
+        Image.fromarray(np.full((8, 8), 4095, np.uint16)).save(deep / label / "a.png")
+    for data, agreed, options, said in (
+        (deep, "numbers.json", ["size=8x8"], "dtype int32, .* uint8; divide pixels as the sites agreed, and"),
+        (site, "agreed.json", ["size=6x4"], r"features of shape .*; say --size 8x8$"),
+    ):
+        masked = [one for one in masks if data == site and not one.startswith("size")]
+        given = {"shares": Shares(0.0, 0.0, 0.0), "source_options": masked + options}
+        with pytest.raises(InputError, match=said):
+            import_site("images", data, folder / agreed, *rest, **given)
 
     def bring(silo, name, out, *more):
         site = "--data", folder / "in" / name, "--masks", folder / "masks" / name, "--silo", silo
@@ -209,7 +240,10 @@ def imported(folder, encoding):
     ):
         for silo, name in enumerate(("north", "south")):
             bring(silo, name, out, values[silo], "--ground", grounds[silo])
-        command("assemble", folder / out)
+        with contextlib.redirect_stderr(io.StringIO()) as warned:
+            command("assemble", folder / out)
+        what = "silo_0001.json: images were read with ground black, silo_0000.json has white; `mpifl predict"
+        assert what in warned.getvalue() if wanted is None else not warned.getvalue()
         assert read_federation(folder / out).source.get("encoding") == wanted
 
 

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
-from unit.report.test_patients import asked, probabilities, read, trained
+from unit.builders import Alone
+from unit.report.test_patients import SPEC, asked, command, patients, probabilities, read, trained
 
 from data_prep.tables import UnlabelledTable
+from mpifl.training.loop import train
+from mpifl.wings import wings_of
 
 __all__ = ["trained"]
 
@@ -33,7 +36,7 @@ def test_the_names_are_found_by_the_delimiter_that_the_rows_have(trained):
 FAR = {
     "the same": (lambda age, row: age, None),
     "another unit": (lambda age, row: age * 12, "age has mean 6"),
-    "a smaller number": (lambda age, row: age / 12, "(the factor is that of months beside years)"),
+    "a smaller number": (lambda age, row: age / 12, "(a factor of 12, as of months beside years)"),
     "some rows": (lambda age, row: age * 12 if row % 10 == 3 else age, "age is over 8 deviations off in "),
 }
 
@@ -75,6 +78,62 @@ def test_columns_that_kept_their_units_are_named_as_not_compared(tmp_path):
     told = [*UnlabelledTable("csv", tmp_path / "new.csv", stated).told()]
     (line,) = (line for line in told if "age" in line)
     assert line.startswith(f"warning: {tmp_path / 'new.csv'}: the unit of age was not looked at")
+    assert "bmi" not in line
+
+
+ARRAYS = "--scheme", "iid", "--silos", 2, "--feature-names", "age,bmi"
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """Fit a regression to columns in their own units, as a table and as arrays; return the folder."""
+    folder = tmp_path_factory.mktemp("fitted")
+    rows = patients(folder / "patients.csv", count=300)
+    unscaled = SPEC.replace('"own"', '"none"').replace('missing = "mean"', 'missing = "drop"')
+    (folder / "patients.toml").write_text(unscaled)
+    x = np.array([(float(row["age"]), float(row["bmi"])) for row in rows if row["age"] and row["bmi"]])
+    y = (x[:, 0] + np.random.default_rng(1).normal(0, 30, len(x)) > 55).astype(np.int64)
+    np.savez(folder / "arrays.npz", x=x.astype(np.float32), y=y)
+    cut = "partition", "csv", "--data", folder / "patients.csv", "--scheme", "natural"
+    command(*cut, "--out", folder / "table")
+    command("partition", "npz", "--data", folder / "arrays.npz", "--out", folder / "arrays", *ARRAYS)
+    for data in ("table", "arrays"):
+        job = {
+            "name": "toy",
+            "shards": str(folder / data),
+            "rounds": 3,
+            "device": "cpu",
+            "model": {"name": "logreg"},
+        }
+        job |= {"task": {"name": "binary"}, "algorithm": {"name": "newton", "ridge": 1.0}}
+        train(job, folder / f"run_{data}", (), False, Alone(), wings_of=wings_of)
+    return folder
+
+
+@pytest.mark.parametrize("data", ["table", "arrays"])
+@pytest.mark.parametrize("factor", [1, 12, 1 / 12])
+def test_a_regression_knows_the_units_of_columns_that_were_not_standardised(fitted, tmp_path, data, factor):
+    """Its sums tell mean and deviation of each column, though the shards' description does not."""
+    rows = [row for row in read(fitted / "patients.csv") if row["age"] and row["bmi"]]
+    rows = [{**row, "age": float(row["age"]) * factor} for row in rows]
+    new = tmp_path / ("new.csv" if data == "table" else "new.npz")
+    if data == "table":
+        written(new, rows, ["patient", "bmi", "ward", "age"])
+    else:
+        np.savez(new, x=np.array([(row["age"], float(row["bmi"])) for row in rows], np.float32))
+    words = "predict", fitted / f"run_{data}", new, "--out", tmp_path / "p.csv"
+    code, printed, said = asked(*words)
+    assert "not looked at" not in printed
+    if factor == 1:
+        assert (code, "far from the training" in printed) == (0, False)
+        return
+    if factor == 12:
+        assert code
+        assert f"{new}: far from the training: age has mean" in said
+        code, printed, _ = asked(*words, "--force")
+    assert code == 0
+    (line,) = (line for line in printed.splitlines() if "far from the training" in line)
+    assert line.startswith(f"warning: {new}: far from the training: age has m")
     assert "bmi" not in line
 
 

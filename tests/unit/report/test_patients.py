@@ -362,7 +362,7 @@ def test_a_folder_of_images_is_predicted_by_the_names_of_its_files(drawn):
     words = "predict", drawn / "run", "--images", drawn / "in", "--out", drawn / "new.csv"
     code, printed, said = asked(*words)
     assert (code, said) == (0, "")
-    assert "not read, no images: notes.txt" in printed
+    assert "not read, as they are not images: notes.txt" in printed
     before, found = read(drawn / "p.csv"), read(drawn / "new.csv")
     assert list(found[0]) == ["row", "id", "p_cat", "p_dog"]
     assert [one["id"] for one in found] == [one["id"] for one in before]
@@ -372,7 +372,7 @@ def test_a_folder_of_images_is_predicted_by_the_names_of_its_files(drawn):
 
 def test_a_folder_of_images_that_is_given_as_a_table_says_what_would_do(drawn):
     _, _, said = asked("predict", drawn / "run", drawn / "in", "--out", drawn / "new.csv")
-    assert f"is a folder of images, and no table; name it by --images {drawn / 'in'}" in said
+    assert f"is a folder of images, not a table; name it by --images {drawn / 'in'}" in said
 
 
 @pytest.mark.parametrize("words", [["predict", "--out", "p.csv", "new.csv"], ["evaluate"]])

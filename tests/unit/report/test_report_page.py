@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,14 +20,16 @@ from unit.builders import write_folder, write_vertical_folder
 import mpifl
 from mpifl.common.errors import InputError
 from mpifl.common.pages import charts
+from mpifl.common.pages.glossary import WORDS
 from mpifl.learning.metrics import ACCURACY, MetricInfo
 from mpifl.report.pages.comparison_page import compare_page
 from mpifl.report.pages.gains import Gain, gained, gains
 from mpifl.report.pages.happened import verdict
 from mpifl.report.pages.run_figures import over_steps
 from mpifl.report.pages.run_page import write_report
+from mpifl.report.pages.silos_section import _map, _outcome
 from mpifl.report.pictures.fitted_names import apart
-from mpifl.report.runs import Held, chance, compare_runs, data, read_run, units
+from mpifl.report.runs import Held, chance, compare_runs, data, headline, read_run, show_run, units
 from mpifl.report.terminal.coefficient_table import show_coefficients
 from mpifl.run.folder.environment import note_lost, write_environment
 from mpifl.run.folder.metrics_file import encode_record
@@ -104,7 +107,10 @@ def test_the_figures_stand_on_the_page(tmp_path):
     assert "87.50%" in words
     assert "rounds to 75% 2 2 s for these rounds, 3 kB" in words
     assert [given.get("class") for _, given in reader.tags].count("card") == 4
-    assert "training 25% · waiting 25% · communication 30% · server 20%" in words
+    assert (
+        "training 25% · waiting for the slowest 25% · communication 30% · "
+        "other: the server between exchanges 20%" in words
+    )
     assert "Warning: unfinished: 4 of 4 rounds." in words
     told = told_on(reader)["Accuracy over rounds"]
     assert told["heads"][1] == "round 2"
@@ -137,7 +143,7 @@ def test_every_silo_stands_by_its_name_the_worst_first_and_a_table_is_sorted_by_
     given = silos(cleveland=0.9, budapest=0.25, bern=None) | {"train_loss": 1.0}
     text, reader = read(make_run(tmp_path, [record(1, **given)]))
     words = reader.titles()
-    first = words.index("Silos, the worst first") + 6
+    first = words.index("budapest", words.index("Silos, the worst first"))
     assert words[first : first + 9] == [
         *("budapest", "25.00%", "1.0000", "cleveland", "90.00%", "1.0000", "bern", "–", "1.0000"),
     ]
@@ -152,37 +158,28 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     write_environment(run, data=describe(spec))
     reader = read(run)[1]
     spans = [given["aria-label"] for _, given in reader.tags if given.get("class") == "span"]
-    assert spans == ["59.6% to 98.2%", "72.2% to 100%"]  # Wilson's, of 9 and of 10 among 10
+    assert spans == ["59.58% to 98.21%", "72.25% to 100.00%"]  # Wilson's, of 9 and of 10 among 10
     words = reader.titles()
     first = words.index("rounds missed") + 1
     assert words[first : first + 12] == [
-        *("0", "90.00%", "59.6% to 98.2%", "59.6% to 98.2%", "10", "4"),  # of the drawing, and beside it
-        *("1", "100.00%", "72.2% to 100%", "72.2% to 100%", "10", "9"),
+        *("0", "90.00%", *["59.58% to 98.21%"] * 2, "10", "4"),  # of the drawing, and beside it
+        *("1", "100.00%", *["72.25% to 100.00%"] * 2, "10", "9"),
     ]
     interval = words.index("95% interval")
     assert words[interval : interval + 3] == ["95% interval", "40%", "100%"], "the ends of its axis"
     assert words[first + 12] == "1", "that it missed"
     sure = "95% interval 59.81% to 85.81%, by chance of these 40 rows alone; best of all rounds: 75.00%"
     assert f"accuracy 75.00% {sure}" in " ".join(words)
-    answer = f"run 'mpifl baseline {run}/job.toml --out {run}-baseline'"
-    assert f"This page cannot tell, since no silo was trained alone. To answer, {answer}." in words[
-        -1
-    ] + " ".join(words)
+    answer = "To answer, train each silo alone, and one model on all rows: mpifl baseline"
+    answer = f"This page cannot tell, since no silo was trained alone. {answer} {run}/job.toml --out"
+    assert f"{answer} {run}-baseline" in " ".join(words)
     told = tmp_path / "federated"
     shutil.copytree(run, told)
-    north = {"alone": 0.5, "federated": 0.75, "difference": 0.25, "low": -0.1, "high": 0.5}
-    silos = {"north": {**north, "judged": "no difference seen"}}
-    silos["south"] = {"alone": None, "federated": 0.5, "judged": "undefined"}
-    content = {"verdict": "Federation helped with seed 1.", "test": "McNemar", "silos": silos}
+    content = {"verdict": "Federation helped with seed 1."}
     (tmp_path / "baseline.json").write_text(json.dumps(content))
     words = " ".join(read(told)[1].titles())
-    assert "Did it help a silo? Federation helped with seed 1. The table is of mpifl baseline;" in words
-    assert "is at most 0.05: McNemar." in words
-    assert f"{tmp_path}/baseline" not in words
-    told_of = (
-        "north 50.00% 75.00% +25.00 −10.00 to 50.00 points no difference seen south – 50.00% – – undefined"
-    )
-    assert told_of in words
+    helped = "Did it help a silo? Federation helped with seed 1."
+    assert f"{helped} {tmp_path}/baseline.html has each silo." in words
     (tmp_path / "baseline.json").write_text("[1")
     assert "This page cannot tell, since" in " ".join(read(told)[1].titles())
     text = read(run)[0]
@@ -194,7 +191,8 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
 
 FIT = {"log_likelihood": -1.5, "aic": 7.0, "rows": 4, "decrement": 0.0, "coefficients": [
     {"name": "a name of a column, as long as names of columns in clinics may be", "estimate": -0.000143219,
-     "error": 0.00012346, "statistic": -1.16, "p": 0.246, "low": -0.00038519, "high": 9.8766e-05},
+     "error": 0.00012346, "statistic": -1.16, "p": 0.246, "low": -0.00038519, "high": 9.8766e-05,
+     "odds_ratio": 0.99985679, "ratio_low": 0.99961488, "ratio_high": 1.00009877},
     {"name": "sex=f", "left_out": True, "reference": True}]}  # fmt: skip
 
 
@@ -209,7 +207,9 @@ def test_a_fit_has_its_table_on_the_page_and_whole_figures_in_a_narrow_terminal(
     )
     write_environment(run, data=describe(spec))
     words = " ".join(read(run)[1].titles())
-    assert "-0.00014322 0.0001235 -1.160 0.2460 -0.0003852 9.877e-05 sex=f reference" in words
+    told = "-0.00014322 0.0001235 -1.160 0.2460 -0.0003852 9.877e-05 0.9999 (0.9996 to 1) sex=f reference"
+    assert "odds ratio (95 %)" in words
+    assert told in words
     assert "lr 0.1" not in words
     assert "mpifl baseline" not in words
     doubt = "errors, p and intervals take rows as independent; rows of one group are not"
@@ -231,7 +231,8 @@ def test_a_fit_has_its_table_on_the_page_and_whole_figures_in_a_narrow_terminal(
     assert doubt in " ".join(printed.split())
     assert FIT["coefficients"][0]["name"][:26] in printed
     assert all(len(line.rstrip()) <= 80 for line in printed.splitlines())
-    assert "sex=f & reference &" in (latex := (tmp_path / "c.tex").read_text())
+    assert r"0.9999 (0.9996 to 1) \\" in (tmp_path / "c.tex").read_text()
+    assert r"sex=f & \multicolumn{1}{c}{reference} &" in (latex := (tmp_path / "c.tex").read_text())
     assert "with: sex=f. 4 rows, log-likelihood" in latex
     monkeypatch.setenv("COLUMNS", "160")
     show_coefficients(run)
@@ -265,7 +266,7 @@ def test_a_private_run_leads_with_what_it_has_spent(tmp_path, monkeypatch):
     (tmp_path / "site").mkdir(mode=0o700)
     write_folder(tmp_path / "shards", [30, 60], classes=2, test=20)
     job = {"name": "private", "shards": str(tmp_path / "shards"), "rounds": 2, "device": "cpu", "seed": 3,
-           "model": {"name": "logreg"}, "local": {"lr": 0.1, "batch_size": 10},
+           "model": {"name": "logreg"}, "local": {"lr": 0.01, "batch_size": 10},
            "privacy": {"clip": 1.0, "noise": 1.1, "delta": 1e-4}, "evaluate": {"silos": False}}  # fmt: skip
     mpifl.train(job, out=tmp_path / "run")
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
@@ -273,8 +274,8 @@ def test_a_private_run_leads_with_what_it_has_spent(tmp_path, monkeypatch):
     assert each["0"] > each["1"] > 0, "of fewer rows a batch takes a larger share"
     words = " ".join(read(tmp_path / "run")[1].titles())
     spent = f"Each example has spent at most epsilon {last['epsilon']:.4g} at delta 0.0001 in 2 rounds; no "
-    assert spent + "budget was set. Over silos it is from " in words
-    assert f"it is from {each['1']:.4g} (silo 1) to {each['0']:.4g} (silo 0)." in words
+    assert spent + "budget was set." in words
+    assert f"silo epsilon 0 {each['0']:.4f} 1 {each['1']:.4f}" in words, "the table of Trust"
     assert words.index(spent) < words.index("This is one run with seed 3: another seed gives another figure.")
     assert "not protected by noise" not in words
     assert "Silos Withheld: differential privacy protects the scores on a silo's own examples" in words
@@ -309,7 +310,36 @@ def test_a_page_says_what_its_intervals_are_of_and_which_round_is_saved(tmp_path
     (run / "metrics.jsonl").write_bytes(encode_record(record(1, test_dice=0.5, **images)))
     words = " ".join(read(run)[1].titles())
     assert doubt not in words, "there is no interval"
-    assert f"Images without a target do not count; 'mpifl evaluate {run} --silos' says how many do." in words
+    asks = f"do not count; 'mpifl evaluate {run} --silos --json FILE' counts the others, for --scores FILE."
+    assert f"Images without a target {asks}" in words
+
+
+def test_a_run_over_sites_says_how_many_and_what_its_words_mean(tmp_path):
+    told = {"north": {"letters_sent": 2, "bytes_sent": 2000}, "south": {"letters_sent": 1}}
+    why = "site 'south' is away since 10:22; ask the coordinator"
+    run = make_run(tmp_path, [record(1, sites=told, faults={"1": why}, **silos(a=0.5, b=0.5))])
+    words = " ".join(read(run)[1].titles())
+    assert " · 2 silos · 2 sites · 2 ranks · " in words
+    assert "Sites (2)" in words
+    for word in ("silo", "site", "coordinator", "server", "letter"):
+        assert f" {word} {WORDS[word]}" in words
+
+
+def test_what_a_single_silo_scored_is_said_once(tmp_path, capsys):
+    more = {"silo_accuracy_pooled": 0.5, "silo_auroc_mean": 0.625, "silo_auroc_pooled": 0.625}
+    told = [record(n, **silos(a=0.5), **more) for n in (1, 2)]
+    for one in told:
+        del one["test_accuracy"]
+        one["silos"]["a"]["auroc"] = 0.625
+    words = " ".join(read(make_run(tmp_path, told))[1].titles())
+    for gone in ("silos' mean", "worst silo", "worst to best", "counts each silo alike"):
+        assert gone not in words
+    show_run(tmp_path)
+    printed = capsys.readouterr().out
+    assert ("all examples" in " ".join(printed.split()), "worst" in printed) == (True, False)
+    several = [one | silos(a=0.5, b=0.5) for one in told]
+    words = " ".join(read(make_run(tmp_path / "b", several))[1].titles())
+    assert words.count("silos' mean") > 2
 
 
 def test_a_silo_of_one_class_counts_by_accuracy_and_not_by_auroc_as_in_the_record(tmp_path, capsys):
@@ -344,6 +374,9 @@ def test_200_silos_are_seen_at_once_and_of_more_it_is_said_that_the_table_scroll
         _, reader = read(make_run(tmp_path / str(many), [record(1, **given), record(2, **given)]))
         assert ("The table has 201 rows. Scroll in it to see all." in reader.titles()) is (many > 200)
         assert "One name in 4 is shown." in " ".join(reader.titles()), "beside the map"
+        words = " ".join(reader.titles())
+        assert words.index("Every silo in every round") < words.index("The 5 worst silos, then the 5 best:")
+        assert f"All {many} silos" in words
 
 
 def map_of(reader):
@@ -358,12 +391,15 @@ def test_every_silo_in_every_round_is_a_pixel_the_worst_silo_at_the_top(tmp_path
     records[1]["faults"] = {"0": "late"}
     run = make_run(tmp_path, records)
     write_environment(run, silos=["a", "b"])
-    pixels = map_of(read(run)[1])
+    reader = read(run)[1]
+    pixels = map_of(reader)
+    below = [given["x"] for _, given in reader.tags if "below" in given.get("class", "").split()]
+    assert {"16.67%", "50.00%", "83.33%"} <= {*below}, "a round's number is below the middle of its cell"
     assert pixels.shape == (2, 3, 4)
     assert pixels[1, 1].tolist() == [213, 94, 0, 255], "left out"
     assert pixels[0, 1, 3] == 0, "not scored"
     assert pixels[1, 2].tolist() == [253, 231, 55, 255], "the best"
-    assert pixels[0, 0].tolist() == [0, 34, 78, 255], "the worst"
+    assert pixels[0, 0].tolist() == [54, 107, 180, 255], "the worst"
 
 
 def test_a_silo_that_the_last_round_has_not_scored_keeps_its_row(tmp_path):
@@ -385,7 +421,10 @@ def test_a_silo_that_the_last_round_has_not_scored_keeps_its_row(tmp_path):
 
 def test_a_run_that_diverged_has_a_page_whatever_it_has_recorded(tmp_path):
     run = make_run(tmp_path, [record(1)])
-    note_lost(run, "the model is not finite after round 2, and is not written; there is no checkpoint")
+    note_lost(
+        run,
+        "the model's parameters are not finite after round 2, and are not written; there is no checkpoint",
+    )
     words = " ".join(read(run)[1].titles())
     assert "diverged" in words
     assert "no model is saved" in words
@@ -394,7 +433,7 @@ def test_a_run_that_diverged_has_a_page_whatever_it_has_recorded(tmp_path):
     text, reader = read(run)
     check_whole(text)
     assert {"toy", "diverged"} <= {*reader.titles()}
-    assert "Warning: the model is not finite after round 2" in text
+    assert "Warning: the model&#39;s parameters are not finite after round 2" in text
     assert "No round has a usable model." in text
     assert "No round was finished" not in text
 
@@ -404,11 +443,11 @@ def test_a_fall_of_one_round_in_thousands_is_on_the_map_and_on_the_small_curve(t
     reader = read(make_run(tmp_path, records))[1]
     pixels = map_of(reader)
     assert pixels.shape[1] <= 240
-    assert [row.tolist().count([0, 34, 78, 255]) for row in pixels] == [1, 0]
+    assert [row.tolist().count([54, 107, 180, 255]) for row in pixels] == [1, 0]
     falling, level = [given["d"] for tag, given in reader.tags if tag == "path" and "class" not in given]
     assert falling.count("V") == 1
     assert "V" not in level
-    assert "each column is the worst of 21 rounds" in " ".join(reader.titles()).lower()
+    assert "each cell has the worst score of 21 rounds" in " ".join(reader.titles()).lower()
 
 
 @pytest.mark.parametrize("span", [(0.4, 0.93), (0, 1.2), (7.31, 7.34), (0, 3.0e6), (1, 2)])
@@ -435,11 +474,39 @@ def test_a_page_of_many_silos_and_rounds_stays_small(tmp_path, many, rounds, mos
     assert write_report(tmp_path).stat().st_size < most
 
 
+CUT = {"algorithm": {"name": "splitnn"}, "model": {"name": "mlp", "hidden": [4]}, "split": {"cut_width": 2}}
+
+
+@pytest.mark.parametrize(("job", "more"), [({}, ""), (CUT, " --ranks 2")])
+def test_a_page_has_the_commands_for_its_model(tmp_path, monkeypatch, job, more):
+    monkeypatch.chdir(tmp_path)
+    run = make_run(Path("a"), [record(n) for n in range(1, 5)], rounds=8, **job)
+    going = "This continues the training: mpifl train a/job.toml --resume --out a --ranks 2"
+    assert f"What to do next {going}" in " ".join(read(run)[1].titles())
+    (run / "model.safetensors").touch()
+    (run / "metrics.jsonl").write_bytes(b"".join(encode_record(record(n)) for n in range(1, 9)))
+    words = " ".join(read(run)[1].titles())
+    for said in (
+        f"This scores the model on the test set: mpifl evaluate a{more}",
+        f"example: mpifl predict a --data s --out predictions.csv{more}",
+        "as many rounds again: mpifl train a/job.toml --set rounds=16 --resume --out a --ranks 2",
+    ):
+        assert said in words
+    assert ("all silos take part in each command" in words) == bool(more)
+    (run / "metrics.jsonl").write_bytes(encode_record(record(8, sites={"north": {}})))
+    assert "What to do next" not in read(run)[0], "no user has all ranks"
+
+
 def test_scores_that_masks_withhold_are_said_to_be_withheld(tmp_path):
     run = make_run(tmp_path, [record(1, silos={})])
     (run / "job.toml").write_text("rounds = 4\n[security]\nmasks = true\n")
     words = " ".join(read(run)[1].titles())
     assert "Silos Withheld: sums are masked" in words
+    assert f"of a shard folder: mpifl evaluate {tmp_path} --data SHARD" in words
+    (steps,) = re.findall(r"The owner of a silo can score .*mpifl evaluate alone --data OWN", words)
+    for word in set(re.findall(r"\b[A-Z]{3,}\b", steps)):
+        told = rf"{word}[A-Z, and]* (is|are) |a new folder {word}\."
+        assert re.search(told, steps), f"{word} has no explanation"
     assert "federation.json are known to the server and are not protected." in words
     assert "Every silo in every round" not in words
 
@@ -644,12 +711,16 @@ def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
     records = [record(1, seconds_evaluation=1.0), record(2, seconds_evaluation=2.0, seconds_checkpoint=1.0)]
     _, reader = read(make_run(tmp_path, records))
     words = " ".join(reader.titles())
-    assert "training 8% · waiting 8% · communication 10% · scoring 50% · checkpoints 17% · server 7%" in words
+    slowest = "waiting for the slowest 8% · communication 10% · scoring 50% · checkpoints 17%"
+    assert f"training 8% · {slowest} · other: the server between exchanges 7%" in words, (
+        "as the legend calls them"
+    )
     assert "time of rounds 2 s 4 s more for scoring and checkpoints" in words, "as the rounds to a target"
     assert "checkpoints 1 s" in reader.titles()
     told = {line["name"]: line["said"][1] for line in told_on(reader)["Time per round"]["lines"]}
     assert told == {
         **{"whole round": "1 s", "training, slowest rank": "500 ms", "communication": "300 ms"},
+        "other: the server between exchanges": "200 ms",
         **{"scoring after the round": "2 s", "checkpoint before the round": "1 s"},
     }
 
@@ -720,7 +791,9 @@ def test_the_silos_that_are_drawn_are_named(tmp_path):
     drawn = data(spec.model_copy(update={"silos": named}))
     assert "From the left: 'hospital of town 0', 'hospital of town 1'," in drawn.blocks[0].text
     ticks = drawn.blocks[1].ticks
-    assert [tick.text for tick in ticks] == ["'hospital o…"] * 6
+    assert [tick.text for tick in ticks] == [
+        *("'hospi…wn 0'", "'hospi…wn 2'", "'hospi…wn 4'", "'hospi…wn 6'", "'hospi…wn 8'", "'hospi…n 10'")
+    ], "their ends tell them apart"
     assert [tick.spare for tick in ticks] == [False, True, True, True, True, False], (
         "a phone has room for two"
     )
@@ -745,7 +818,7 @@ def test_what_is_beside_the_main_metric_is_written_as_it_is_everywhere(tmp_path)
     write_environment(run, metrics=noted)
     words = " ".join(read(run)[1].titles())
     assert "72.97% 2.0000" in words
-    assert re.search(r"F1 test set 75% .*62.5%", words), "its chart"
+    assert re.search(r"F1 test set 75.00% .*62.5%", words), "its chart"
     for wrong in ([{"name": "a b"}], ["f1"], {"f1": 1}):
         write_environment(run, metrics=wrong)
         assert "0.7297 2.0000" in " ".join(read(run)[1].titles())
@@ -806,9 +879,10 @@ def held_against(folder, served, alone, out=100, metric="accuracy", **more):
 
 
 def test_a_gain_is_a_number_and_it_is_said_which_exceed_chance(tmp_path):
-    run, alone = held_against(tmp_path, [0.9, 0.7, 0.55], [0.7, 0.9, 0.5])
+    run, alone = held_against(tmp_path, [0.9, 0.7, 0.55, 0.3], [0.7, 0.9, 0.5, 0.1 + 0.2])
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
-    assert "Beyond chance, 1 does better, 1 does worse, and 1 shows no difference." in words
+    assert "Beyond chance, not corrected for the number of silos: 1 does better, 1 does worse," in words
+    assert re.search(r"30.00% ±0.00 −\S+ to \S+ the same", words)
     outcomes = "helped", "harmed", "may be chance"
     for other, one, came in zip((0.7, 0.9, 0.5), (0.9, 0.7, 0.55), outcomes, strict=True):
         reach = units.between(*chance.apart(one, other, 100), ACCURACY).removesuffix(" points")
@@ -825,6 +899,12 @@ def test_a_gain_is_a_number_and_it_is_said_which_exceed_chance(tmp_path):
     words = " ".join(Reader(write_report(run, None, alone).read_text()).titles())
     assert "Of 3 silos, 2 are higher, 1 is lower, none beyond chance by itself." in words
     assert "Beyond chance" not in " ".join(read(run)[1].titles())
+    rare = Held(9, 100, {0: 97, 1: 3})
+    found = gains({"a": 0.97, "b": 0.97}, {"a": 0.5, "b": 0.97}, ACCURACY, dict.fromkeys("ab", rare))
+    assert gained(found, ACCURACY).endswith(
+        "and 1 shows no difference. Of these, silo a rests on 3 rows of the rarer class."
+    )
+    assert _outcome(found["a"]).text == "helped; rests on 3 rows of the rarer class"
 
 
 def test_gains_too_small_to_be_seen_singly_are_seen_together(tmp_path):
@@ -836,6 +916,34 @@ def test_gains_too_small_to_be_seen_singly_are_seen_together(tmp_path):
     said += f"95% interval {low} to {high} points, p = {test.pvalue:.3f} by a paired t-test over the silos)."
     assert f"{said} Of 8 silos, 8 are higher, none beyond chance by itself." in words
     assert "t-test" not in gained({"0": Gain(0.5, 0.1, False)}, ACCURACY), "one silo has no spread"
+
+
+def test_a_headline_names_what_a_training_does_otherwise_than_fedavg():
+    job = {"algorithm": {"name": "fedavg"}, "model": {"name": "gpt"}, "seed": 0}
+    job |= {
+        "local": {"optimizer": "adamw", "lr": 0.003, "steps": 20, "batch_size": 8, "accumulate_batches": 4}
+    }
+    job |= {"server_optimizer": {"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}}
+    said = [
+        "fedavg",
+        "server sgd lr 0.7 momentum 0.9 nesterov",
+        "gpt",
+        "seed 0",
+        "optimizer adamw",
+        "lr 0.003",
+    ]
+    assert headline(job) == [*said, "steps 20", "batch size 8", "accumulate batches 4"]
+    job |= {"server_optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.0, "nesterov": False}}
+    assert "server" not in " ".join(headline(job))
+
+
+@pytest.mark.parametrize(("higher", "said"), [(False, ": 1 cell is worse, up to 900.0000."), (True, "")])
+def test_a_map_says_where_its_colours_end(higher, said):
+    metric = MetricInfo(name="perplexity", higher_is_better=higher, share=higher)
+    values = np.array([[900.0, *([9.0] * 99)], [*np.linspace(9.0, 4.0, 100)]]) / (1000 if higher else 1)
+    (drawn,) = _map(metric, ["a", "b"], [*range(1, 101)], values, {})
+    assert drawn.note.endswith(said or "Empty cells have no score.")
+    assert ("Colours end at" in drawn.note) is not higher
 
 
 def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
@@ -852,19 +960,30 @@ def test_what_chance_makes_of_other_metrics_nobody_can_tell(tmp_path):
     assert "Chance is not known for single silos, so no gain is bold." in words
     assert "Tango" not in words
     assert 'class="worst" data-value="-0.2' not in text
-    assert "auroc of a silo has no interval here" in words.lower()
+    assert "No confidence interval is given for AUROC." in words
     told = {"columns": [[[0.5, 2, 4]]], "intervals": {"auroc": [0.8125, 0.9375]}}
     content = {"run": "run", "silos": {"0": {"answers": told}, "1": {}}, "answers": told}
     (tmp_path / "scores.json").write_text(json.dumps(content))
     words = " ".join(Reader(write_report(run, scores=[tmp_path / "scores.json"]).read_text()).titles())
-    assert "0 90.00% 81.2% to 93.8%" in words
-    assert "Lines are 95% intervals by --scores (DeLong)." in words
-    assert "of a silo has no interval here" not in words
+    assert "0 90.00% 81.25% to 93.75%" in words
+    assert "Bars are 95% intervals (DeLong)." in words
+    assert "No confidence interval" not in words
     last = record(1, silo_auroc_pooled=0.875, silos={"0": {"auroc": 0.9}, "1": {"auroc": 0.7}})
     del last["test_accuracy"]
     (run / "metrics.jsonl").write_bytes(encode_record(last | {"answers": {"silos": told}}))
     words = " ".join(Reader(write_report(run, scores=[tmp_path / "scores.json"]).read_text()).titles())
     assert "AUROC is 87.50% (95% interval 81.25% to 93.75%) on the silos' held-out" in words, "DeLong's"
+
+
+def test_the_images_that_count_stand_beside_the_dice_of_each_silo(tmp_path):
+    run, _ = held_against(tmp_path, [0.9, 0.7], [0.7, 0.9], out=40, metric="dice")
+    content = {"run": "run", "silos": {"0": {"examples": 40, "dice_examples": 9}, "1": {"examples": 40}}}
+    (tmp_path / "s.json").write_text(json.dumps(content | {"answers": {}}))
+    words = " ".join(Reader(write_report(run, scores=[tmp_path / "s.json"]).read_text()).titles())
+    assert "rows that count" in words
+    assert "0 90.00% 9 " in words
+    assert "1 70.00% 40 " in words
+    assert "No confidence interval is given for dice. Images without a target do not count." in words
 
 
 @given(st.integers(1, 500), st.data())

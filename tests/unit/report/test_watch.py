@@ -17,7 +17,7 @@ from mpifl.cli import app
 from mpifl.common import InputError, lock
 from mpifl.report.pages.live_page import keep_report
 from mpifl.report.runs.compared_runs import show_run
-from mpifl.report.runs.next_commands import next_steps
+from mpifl.report.runs.next_commands import again, next_steps
 from mpifl.report.terminal.braille import canvas
 from mpifl.report.terminal.following import Follower, State, pace
 from mpifl.report.terminal.frame import frame
@@ -199,7 +199,12 @@ def test_a_page_is_kept_fresh_while_the_run_goes_on(tmp_path):
     assert state is State.FINISHED
     assert all('<meta http-equiv="refresh" content="0.05">' in text for text in seen)
     assert len(seen) == 2
+    assert all(
+        "Do not report these figures yet. " in text and "in progress</b> last round 20" in text
+        for text in seen[1:]
+    )
     assert "refresh" not in page.read_text()
+    assert "Do not report" not in page.read_text()
     assert "unfinished" not in seen[1]
 
 
@@ -224,7 +229,7 @@ def test_a_training_says_on_a_terminal_what_is_next_and_in_a_log_it_does_not(tmp
 def commands(run, job, records=()):
     begin(run, **job)
     add(run, *records)
-    return [command for command, _ in next_steps(run, check_job({**TOY, **job}, "toy.toml"))]
+    return [command for command, _ in next_steps(run)]
 
 
 TOY = {"name": "toy", "shards": "s", "rounds": 10, "model": {"name": "logreg"}}
@@ -240,6 +245,10 @@ def test_what_is_next_is_what_the_run_allows(tmp_path, monkeypatch):
     assert (found[1], found[3]) == ("mpifl evaluate b --silos", "mpifl compare b a")
     fedper = {"algorithm": {"name": "fedper", "personal": ["*"]}}
     assert commands(Path("c c"), fedper, [untested]) == ["mpifl report 'c c'", "mpifl compare 'c c' b"]
+    own = {"shards": "data:one", "model": {"name": "unit.builders:model"}}
+    assert commands(Path("o"), own, [record(1)])[1] == "mpifl evaluate o --trust unit.builders:model"
+    seeded = "mpifl train a/job.toml --set seed=20261130 --out a-seed-20261130"
+    assert again(Path("a"), "seed", 20261130) == seeded, "a seed keeps its digits"
     write_folder(tmp_path / "s", [4])  # nothing is held out
     assert commands(Path("d"), {}, [untested])[1] == "mpifl evaluate d --silos --split train"
     path = tmp_path / "s" / "federation.json"
@@ -247,5 +256,5 @@ def test_what_is_next_is_what_the_run_allows(tmp_path, monkeypatch):
     path.write_text(json.dumps({**json.loads(path.read_text()), **several}))
     assert commands(Path("e"), {}, [untested])[2] == "mpifl predict e --data s --out predictions.npz"
     monkeypatch.chdir("/")  # where the job's relative paths do not begin
-    (_, _, (predict, _), _) = next_steps(tmp_path / "a", check_job(TOY, "toy.toml"))
+    (_, _, (predict, _), _) = next_steps(tmp_path / "a")
     assert f"--data {tmp_path}/s " in predict

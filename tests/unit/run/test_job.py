@@ -298,7 +298,11 @@ WRONG = {
         LEAST + '[algorithm]\nname = "fedavgg"\n',
         f"[algorithm] name = 'fedavgg': unknown; did you mean 'fedavg'? use {NAMES}",
     ),
-    "no algorithm": (LEAST + "[algorithm]\nmu = 1\n", f"[algorithm] needs name, one of {NAMES}"),
+    "no algorithm": (LEAST + "[algorithm]\nno = 1\n", f"[algorithm] needs name, one of {NAMES}"),
+    "whose hyperparameter": (
+        LEAST + "[algorithm]\nq = 1\n",
+        "[algorithm] needs name, since 'q' is a key of qfedavg, qfedsgd; give --set algorithm.name=qfedavg",
+    ),
     "a number for an algorithm": (
         LEAST + "[algorithm]\nname = 3\n",
         f"[algorithm] needs name, one of {NAMES}",
@@ -500,6 +504,7 @@ def test_a_key_that_is_set_twice_is_refused(read):
         ("name.x=1", "--set name.x=1: 'name' is not a table"),
         ("local.lr=fast", '[local] lr = "fast": should be a valid number'),
         ("local.lr=", '[local] lr = "": should be a valid number'),
+        ("evaluate.patience=none", "integer; for none leave the key out of the file, and do not set it"),
         ("nosuch=1", "has no key 'nosuch'"),
         ("local=3", "local = 3: should be an object"),
         ("algorithm=fedavg", 'algorithm = "fedavg": should be an object, such as algorithm.name=fedavg'),
@@ -643,6 +648,19 @@ def test_a_key_of_earlier_jobs_is_told_with_its_name_now(read, old, new):
     [
         ("def train(self, silo, w): ...", "Own: lacks the method round; define it as Algorithm has it"),
         ("def round(self, server): ...", "Own: round(server) is called as round(server, cohort)"),
+        (
+            "def begin(self): ...\n    def round(self, server, cohort): ...",
+            "Own: begin() is called as begin(server); give it these parameters",
+        ),
+        (
+            "async def round(self, server, cohort): ...",
+            "Own: round is an `async def`, which nothing awaits; write `def round`",
+        ),
+        (
+            "async def learn(self, silo, w): yield\n    def round(self, server, cohort): ...",
+            "Own: learn is an `async def`, which nothing awaits",
+        ),
+        ("def round(self, server, cohort): yield {}", "Own: round has a `yield`, and its result is not"),
         (
             "def round(self, server, cohort): ...\n    def train(self, client, w): ...",
             "Own offers no work 'train'; name a public method with the parameters (self, silo, ...)",

@@ -358,3 +358,9 @@ def test_an_observer_whose_package_is_missing_is_one_line(tmp_path, monkeypatch)
     with pytest.raises(InputError, match=r"tensorboard = true: needs 'pip install mpifl\[tensorboard\]'"):
         check_tracking(make_job(tracking={"tensorboard": True}))
     check_tracking(make_job(tracking={"tensorboard": False}))
+
+
+def test_the_hosts_of_all_starts_are_kept(tmp_path):
+    for hosts in (["n1", "n2"], ["n3", "n1"]):
+        write_environment(tmp_path, ranks={str(n): {"host": host} for n, host in enumerate(hosts)})
+    assert read_environment(tmp_path)["hosts"] == ["n1", "n2", "n3"]

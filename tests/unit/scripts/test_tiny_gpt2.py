@@ -8,9 +8,11 @@ import sys
 import pytest
 from conftest import ROOT
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 import mpifl
 from data_prep.cli import main as data_prep
+from mpifl.cli import app
 from mpifl.common.errors import InputError
 from mpifl.run.job.job import read_job
 
@@ -57,6 +59,10 @@ def test_the_page_holds_from_the_model_to_the_text_that_it_writes(folder, monkey
         "lora_A",
         "lora_B",
     }
+    capsys.readouterr()
+    for target in ("models/letters", "adapters"):
+        words = command(f"mpifl export runs/lora-gpt2 {target}")
+        assert CliRunner().invoke(app, ["export", "runs/lora-gpt2", target, *words]).exit_code == 0
     capsys.readouterr()
     for block in blocks("python"):
         exec(compile(block, "lora.md", "exec"), {})

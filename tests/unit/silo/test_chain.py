@@ -234,6 +234,8 @@ def test_gradients_of_drawn_batches_have_pytorchs_bits(passed: list[int], sizes:
     by = ByChain(t, way)
     x, y = torch.randn(n, sizes[0]), torch.randint(sizes[-1], (n,))
     first, again = (by([(x, y)]).clone() for _ in range(2))
+    if n == 1 and not passed and False in dense_passes._ALIKE.values():
+        pytest.skip("their own trial found that this processor's products of one row round otherwise")
     assert passed == [n]
     loss = F.cross_entropy(model.module(x), y)
     assert torch.equal(first, again)

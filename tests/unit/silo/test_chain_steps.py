@@ -278,11 +278,11 @@ def test_one_pass_gives_the_bits_of_a_copy_and_a_product(
     start[500] = torch.nan if diverged else 0.5
     before, version = start.clone(), start._version
     model, run = wide_run(start, **settings)
-    if not in_one_pass:
-        pytest.skip("this processor's products round otherwise")
-    assert any(in_one_pass) == (
-        "steps" in settings
-    )  # the last batch of an epoch has 3 examples, and no trial
+    rounds_otherwise = not any(in_one_pass) and False in large_layer_step._ALIKE.values()
+    if not in_one_pass or ("steps" in settings and rounds_otherwise):
+        pytest.skip("the loop's own trial found that this processor's products round otherwise")
+    # the last batch of an epoch has 3 examples, and no trial
+    assert any(in_one_pass) == ("steps" in settings)
     late, unwritten = in_one_pass[-1], model._trained.clone()
     assert diverged or the_same_bits(unwritten, run.end) == (not late)
     held = nn.utils.parameters_to_vector(model.module.parameters()).detach()

@@ -93,6 +93,14 @@ def test_the_factors_of_schedules(schedule, factors):
     assert [schedule.lr(step) for step in range(len(factors))] == pytest.approx(factors)
 
 
+def test_a_record_tells_the_rates_of_a_round_that_the_job_changes():
+    assert LocalTraining(lr=0.5).rates(3) == {}
+    assert LocalTraining(lr=0.5, lr_decay=0.5).rates(2) == {"learning_rate": 0.125}
+    local = LocalTraining(lr=0.5, steps=2, schedule="linear", warmup=1, schedule_rounds=2)
+    assert local.rates(0) == {"learning_rate": 0.5, "learning_rate_last": 0.5}
+    assert local.rates(1) == pytest.approx({"learning_rate": 1 / 3, "learning_rate_last": 1 / 6})
+
+
 def test_nesterov_at_the_server_is_that_of_torch():
     drawn = torch.Generator().manual_seed(0)
     w = torch.randn(50, generator=drawn)

@@ -47,6 +47,7 @@ class Masked(Here):
         for name in SITES_OF:
             (self.at(name) / "sites.toml").write_text(listed)
         self.parties, self.refused, self.left, self.withdrawn = {}, {}, set(), []
+        self.reports = []
 
     def at(self, name):
         return self.folder / f"site-{name}"
@@ -89,6 +90,7 @@ class Masked(Here):
             answer = self.running[site].answer(self.n, told, vectors, digests, 0, question=asked)
             known |= dict.fromkeys(answer.states.values(), answer.place)
             report = Report.model_validate_json(Report(headers=list(answer.replies)).encode())
+            self.reports.append(report)
             part = None
             if answer.plan is not None:
                 message = message_of(told, vectors)
@@ -152,6 +154,9 @@ def test_the_bits_of_one_world_with_a_site_killed_before_each_sum(made, tmp_path
 
 def test_a_share_tells_the_coordinator_nothing_of_its_sum(made, tmp_path):  # noqa: F811
     here = masked(made(**SECURITY), tmp_path / "run")
+    single = [header.scalars for one in here.reports for header in one.headers if hasattr(header, "scalars")]
+    assert single == [{}] * 40, "five silos in four rounds, and a scoring of each"
+    assert all("train_loss" in record for record in read_metrics(tmp_path / "run")), "its sum has no single's"
     for site, (of, plan, vectors) in here.handed.items():
         clear = here.parties[site]._kept.sums.own([one.name for one in plan.vectors], plan.scalars)
         assert here.parties[site]._kept.n == of

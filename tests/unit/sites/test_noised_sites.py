@@ -152,7 +152,7 @@ def test_a_site_whose_budget_is_spent_refuses_before_it_says_hello(
     with pytest.raises(BudgetSpent) as refused:
         joining(link, shards)
     assert str(refused.value) == (
-        "silo 2: its privacy budget is spent: with what the site's ledger has, the site's epsilon "
+        "silo 2: its privacy budget is spent: with epsilon 0 in the site's ledger, the site's epsilon "
         "0.01 at delta 0.001 has 0.01 left, which allows 0 of 2 more steps; a larger epsilon in "
         f"{home}/budget.toml would allow more"
     )
@@ -161,6 +161,9 @@ def test_a_site_whose_budget_is_spent_refuses_before_it_says_hello(
     (consent,) = read_consents(home)
     told = list(shown(read_invitation(link, consent.coordinator), consent, home))
     assert "noise: this site adds the noise, and counts it in its ledger.jsonl" in told
+    assert any(
+        line.startswith("privacy: hides each example of a silo in what leaves in a round, ") for line in told
+    )
 
 
 def test_a_site_with_a_budget_refuses_a_job_that_it_does_not_count(made, tmp_path):  # noqa: F811

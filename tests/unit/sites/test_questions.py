@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from reference.test_kaplanmeier import rows_of, write
+from torch import nn
 from unit.builders import Alone, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
@@ -14,7 +15,7 @@ from mpifl.algorithms.scaffold import Scaffold
 from mpifl.common.errors import InputError
 from mpifl.data.shards import read_federation
 from mpifl.exchange import OTHER
-from mpifl.run.folder import read_metrics
+from mpifl.run.folder import read_environment, read_metrics
 from mpifl.run.job import check_job
 from mpifl.training import build
 from mpifl.training.beforehand import plan_wings
@@ -227,6 +228,39 @@ def test_the_bits_of_one_world(made, tmp_path, tables):
     )
     over_sites(job, tmp_path / "anew", anew=lambda site, n: n % 2 == len(site) % 2)
     assert bits(tmp_path / "anew") == bits(tmp_path / "one")
+
+
+class Given(nn.Module):
+    """A model that begins from given weights."""
+
+    def __init__(self, shape, classes, path):
+        super().__init__()
+        self.map = nn.Linear(shape[0], classes)
+        self.load_state_dict(torch.load(path))
+
+    def forward(self, x):
+        return self.map(x)
+
+
+def test_given_weights_are_scored_before_round_1_over_sites_too(made, tmp_path, capsys):
+    torch.save(nn.Linear(4, 3).state_dict(prefix="map."), path := tmp_path / "given.pt")
+    given = {"model": {"name": "unit.sites.test_questions:Given", "path": str(path)}, "rounds": 1}
+    train(job := made(**given), tmp_path / "one", (), False, Alone(), wings_of=of_core)
+    over_sites(job, tmp_path / "run")
+    private = made(**given, privacy={"clip": 0.5, "noise": 0.8, "delta": 1e-3, "evaluate_unprotected": True})
+    capsys.readouterr()
+    over_sites(private, tmp_path / "private")
+    one, run, at_server = (
+        {key: of for key, of in read_environment(tmp_path / name)["before"].items() if "seconds" not in key}
+        for name in ("one", "run", "private")
+    )
+    assert one == run
+    assert {"test_accuracy", "silo_accuracy_pooled"} < run.keys()
+    assert at_server == {key: one[key] for key in ("round", "test_loss", "test_accuracy")}
+    said = (
+        "pretrained weights are not scored at silos before round 1: it would be one score more without noise"
+    )
+    assert f"{said}; `mpifl evaluate RUN --initial` scores them later" in capsys.readouterr().err
 
 
 AWAY = {1, 2}

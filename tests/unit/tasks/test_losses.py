@@ -240,6 +240,7 @@ def test_a_users_loss_of_each_target_is_left_out_where_it_does_not_count():
     assert quotient(task.loss(z, y)) == near((z - y)[1:].abs().mean())
 
 
+@pytest.mark.filterwarnings("ignore:Starting with pandas:DeprecationWarning")  # of lifelines
 def test_cox_is_what_lifelines_maximises():
     """Without ties, for which lifelines goes by Efron (1977) and this loss by Breslow."""
     lifelines = pytest.importorskip("lifelines", reason="pip install 'mpifl[oracles]'")

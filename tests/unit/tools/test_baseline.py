@@ -23,17 +23,20 @@ from unit.builders import write_folder, write_vertical_folder
 from mpifl.cli import main
 from mpifl.cli.baseline import baseline_figures
 from mpifl.cli.baseline.baseline_figures import BY_GROUPS, EXACT, Baseline, Scored
-from mpifl.cli.baseline.baseline_run import page as page_of
+from mpifl.cli.baseline.baseline_run import beforehand, page as page_of
 from mpifl.cli.baseline.baseline_words import cells, of_chance, outcome, record, verdict, warnings_of
 from mpifl.cli.baseline.joined_shards import join_shards
+from mpifl.cli.baseline.judged_models import JudgedSilo
+from mpifl.cli.baseline.planned_runs import plan_of
 from mpifl.data.shards import open_shard, read_federation, write_groups
-from mpifl.learning.metrics import ACCURACY, MetricInfo, computed
+from mpifl.learning.metrics import ACCURACY, MetricInfo, computed, update_metrics
+from mpifl.learning.tasks.binary import Binary
 from mpifl.learning.tasks.classification import Classification
 from mpifl.learning.tasks.regression import Regression
 from mpifl.learning.tasks.survival import Survival
 from mpifl.report.judging import by_draws, drawn, evaluate_shards, paired
 from mpifl.report.judging.row_figures import RowFigures
-from mpifl.report.runs import chance, of_groups
+from mpifl.report.runs import chance, compare_runs, of_groups
 from mpifl.report.runs.chance import by_right_answers
 from mpifl.report.runs.silo_data import OF_GROUPS
 
@@ -107,6 +110,24 @@ def test_a_bootstrap_draws_the_same_rows_for_both_and_from_its_own_stream(monkey
     assert torch.equal(state, torch.get_rng_state())
 
 
+@pytest.mark.parametrize("name", ["auroc", "average_precision"])
+def test_an_area_of_drawn_and_exchanged_rows_has_the_bits_of_one_that_counts_them_anew(name):
+    task = Binary(metrics=[name])
+    noise = np.random.default_rng(5)
+    y = torch.from_numpy(noise.integers(0, 2, 60))
+    first, other = (torch.from_numpy(noise.normal(0, 1, 60).round(1)).float() for _ in range(2))
+    one, counts = rows_of(task, first, y), torch.from_numpy(noise.integers(0, 3, 60))
+    at, rows = torch.arange(60).repeat_interleave(counts), noise.random(60) < 0.5
+    mixed = torch.where(torch.from_numpy(rows), other, first)
+    wanted = [(first, y), (first[at], y[at]), (mixed, y)]
+    exchanged = one.exchanged(rows_of(task, other, y), rows)
+    for told, (outputs, targets) in zip(
+        (one.value(), one.value(counts), exchanged.value()), wanted, strict=True
+    ):
+        update_metrics([metric := task.metrics()[name]], task, outputs, targets)
+        assert told == computed(metric)
+
+
 def test_the_interval_of_a_bootstrap_is_near_that_of_a_mean():
     """Of squared errors a paired difference is a mean, whose interval is known."""
     noise = np.random.default_rng(3)
@@ -146,9 +167,8 @@ def test_the_rows_of_the_rarer_answer_are_told_and_draws_without_one():
     )  # fmt: skip
     told = record(found)["silos"]["a"]
     assert (told["events"], told["draws_without"]) == (2, 250)
-    said = (
-        "2 rows of the rarer class. The interval and p say little. 250 of 2,000 draws had no auroc and are "
-    )
+    said = "Only 2 rows of the rarer class: the interval and p are unreliable. "
+    said += "250 of 2,000 draws had no auroc and are "
     assert warnings_of(found) == {"a": f"{said}left out."}
     assert record(found)["remarks"] == [f"Silo a: {said}left out."]
     assert "in the mean of 2 silos, by their 300 test rows: auroc 0.8200 against" in verdict(found)
@@ -190,6 +210,15 @@ def test_the_verdict_says_for_whom():
         "Federation helped on all 300 test rows: accuracy 82.00% against 80.00% of silos alone, +2.00 points "
         "(95% interval +1.00 to +3.00); better for silo a, worse for silo b, no difference seen for silo c."
     )
+    rare = [replace(one, events=3) for one in silos]
+    few = replace(found, silos=rare, whole=replace(found.whole, events=9))
+    of = "(rests on 3 rows of the rarer class)"
+    assert verdict(few).endswith(
+        "(95% interval +1.00 to +3.00), which rests on 9 rows of the rarer class; "
+        f"better for silo a {of}, worse for silo b {of}, no difference seen for silo c."
+    )
+    assert record(few)["silos"]["a"]["outcome"] == "better; rests on 3 rows of the rarer class"
+    assert verdict(replace(found, whole=replace(found.whole, events=10))) == verdict(found)
     alike = Baseline(ACCURACY, "a test", [silos[2]] * 7, scored("all rows", 0.01, 0.2, 300))
     assert verdict(alike).startswith("No difference seen on all 300")
     assert verdict(alike).endswith("; no difference seen for any of 7 silos by itself.")
@@ -200,7 +229,9 @@ def test_the_verdict_says_for_whom():
         "The intervals are of the test rows alone. p and interval of silos are corrected"
     )
     assert of_chance(found).endswith(" Rows count as independent.")
-    assert of_chance(replace(found, test=BY_GROUPS)).endswith(" Groups of rows count as independent.")
+    assert of_chance(replace(found, test=BY_GROUPS)).endswith(
+        " Patients (groups) count as independent; their rows do not."
+    )
     of_errors = Baseline(MetricInfo(name="mae", higher_is_better=False), "a test", silos, found.whole)
     assert verdict(of_errors).startswith("Federation did harm on all 300")
     assert [one["judged"] for one in record(of_errors)["silos"].values()][:2] == ["worse", "better"]
@@ -216,7 +247,7 @@ def test_a_silo_whose_rows_have_one_class_counts_by_accuracy_and_not_by_auroc(tm
         return RowFigures(task, yes + no, states, y=y)
 
     judged = [
-        baseline_figures._Judged(nth, name, [model(yes, no, 9), model(yes, no, alone)])
+        JudgedSilo(nth, name, [model(yes, no, 9), model(yes, no, alone)])
         for nth, (name, yes, no, alone) in enumerate((("a", 8, 12, 4), ("b", 7, 3, 8), ("alike", 30, 0, 30)))
     ]
     silos, whole = baseline_figures._of_rights(judged)
@@ -234,7 +265,9 @@ def test_a_silo_whose_rows_have_one_class_counts_by_accuracy_and_not_by_auroc(tm
     assert told == "one class only: average precision is undefined"
     words = " ".join(Reader(page_of(found, "t")).titles())
     assert f"all {said}" in words
-    assert "a 8 rows of the rarer class. The interval and p say little. b 3 rows" in words, "beside its silo"
+    assert "a Only 8 rows of the rarer class: the interval and p are unreliable. b Only 3 rows" in words, (
+        "beside its silo"
+    )
     assert "3 silos, 60 test rows" in words
     assert "95% interval p outcome" in words
     assert "most frequent class test rows" in words
@@ -317,6 +350,8 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     for line, one in zip(lines, [*told["silos"].values(), told["all"]], strict=True):
         assert float(line["p_holm"]) == one["p_holm"]
         assert float(line["difference"]) == one["difference"]
+        assert float(line["against_pooled_difference"]) == one["against_pooled"]["difference"]
+        assert "{" not in "".join(line.values())
     table = (tmp_path / "b.tex").read_text()
     assert table.startswith(f"% {told['verdict']}"), "as every table, by the same writer"
     assert "−" not in table.partition("\n")[2]
@@ -326,6 +361,9 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     assert told["verdict"] in " ".join(Reader(page).text)
     about = " · lr 0.1 · epochs 1 · batch size 10 · 3 rounds · "
     assert about in " ".join(Reader(page).text), "what was trained, how long and when"
+    compare_runs([tmp_path / "b" / "federated", tmp_path / "b" / "pooled"])
+    told_of = " ".join(capsys.readouterr().out.split())
+    assert "Both are of one baseline, which compares them on the same test rows:" in told_of
     for link in ("federated/report.html", "alone_0000/"):
         assert f'href="{link}"' in page
         assert (tmp_path / "b" / link).exists()
@@ -344,13 +382,23 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     (tmp_path / "shards").rename(tmp_path / "gone")
     late = "--late", "later/silo_0000.h5", "--set", "evaluate.patience=1"
     monkeypatch.setattr("sys.argv", [*words, *late])
-    for done in (1, 2):
-        assert run() == 0, "a later site needs no other shard"
-        out = capsys.readouterr().out
-        assert out.count("done before") == done
-    cut = "Warning: patience ended the training alone of 1 of 1 silos early: 0 (round 2 of 3, by 30 test"
-    assert f"{cut} rows), which may flatter the federated model" in out
-    assert cut in " ".join(Reader((tmp_path / "b" / "late.html").read_text()).text)
+    assert run() == 2, "a later site needs no other shard, and a model that has learnt nothing is no ground"
+    found = capsys.readouterr()
+    assert "silo 0: patience ended the training in round 2 of 3, and its model is no better than" in found.err
+    assert f"accuracy is 43.33%, {chance.ALWAYS} gives 50.00%, which is no ground for a " in found.err
+    assert found.out.count("done before") == 1
+    metrics = tmp_path / "b" / "late_0000" / "metrics.jsonl"
+    first, *more = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join([re.sub(r'("silo_accuracy_\w+": ?)[0-9.]+', r"\g<1>0.4", first), *more]))
+    assert run() == 0, "one whose figure has moved is"
+    out = capsys.readouterr().out
+    assert out.count("done before") == 2
+    cut = "Warning: patience ended the training alone of silo 0 (round 2 of 3, by 30 test"
+    assert f"{cut} rows) early, which may flatter the federated model" in out
+    late_page = " ".join(Reader((tmp_path / "b" / "late.html").read_text()).text)
+    assert cut in late_page
+    assert "Each silo alone, and the federated model" in late_page
+    assert "1 silo, " in late_page
     assert not any("patience" in one for one in told["remarks"])
     late = json.loads((tmp_path / "b" / "late.json").read_text())
     assert "has not learned from these silos" in " ".join(late["remarks"])
@@ -457,3 +505,15 @@ def test_several_seeds_are_several_baselines(job, tmp_path, monkeypatch, capsys)
     monkeypatch.setattr("sys.argv", ["mpifl", "baseline", "toy.toml", "--out", "b"])
     assert run() == 2
     assert "error: b: holds a run already (metrics.jsonl), and runs are to" in capsys.readouterr().err
+
+
+def test_silos_that_hold_out_too_little_are_named_before_a_training(job, tmp_path):
+    assert not beforehand(plan_of(job, [], tmp_path / "b"))
+    write_folder(tmp_path / "few", [12, 13, 14], silos_test=6)
+    (told,) = beforehand(plan_of(job, [f"shards='{tmp_path / 'few'}'"], tmp_path / "b"))
+    assert told == (
+        "warning: too little is held out to show a difference for one silo: "
+        "0 (6 rows), 1 (6 rows), 2 (6 rows); "
+        "it takes 7, so partition with a larger --test"
+    )
+    assert [3 * 2 / 2**n <= chance.LEVEL for n in (6, 7)] == [False, True]

@@ -24,6 +24,7 @@ from mpifl.run.job import read_outline
 from mpifl.run.job.tables import RULE_NAMES
 from mpifl.run.job.uncalled_methods import uncalled
 from mpifl.wings import wings_of
+from mpifl.wings.dpsgd import privacy_plan
 from mpifl.wings.privacy import SiteFolder
 from mpifl.wings.robust import RULES
 
@@ -164,8 +165,10 @@ def test_check_says_that_nothing_will_be_scored(own_job):
     for entry in told["silos"]:
         entry["examples"] |= {split: 0 for split in ("valid", "test") if split in entry["examples"]}
     path.write_text(json.dumps(told))
-    _, _, noted = checked(own_job, "--set", "shards='shards'")
+    code, said, noted = checked(own_job, "--set", "shards='shards'")
     assert "nothing will be scored: no rows are held out; make shards with --test 0.2" in noted
+    lines = "the line above" if len(noted) == 1 else f"the {len(noted)} lines above"
+    assert (code, said.partition(": fedavg")[0]) == (0, f"own.toml: no error, but read {lines}")
 
 
 def test_check_tells_each_problem_in_a_line(own_job):
@@ -177,9 +180,9 @@ def test_check_tells_each_problem_in_a_line(own_job):
     code, told, noted = checked(own_job, *own, "--out", "no_folder")
     assert (code, told, len(noted)) == (2, "", 2)
     assert noted[0].startswith("error: shards/silo_0001.h5: 100 bytes, federation.json says ")
-    assert noted[0].endswith(" (and 1 more silos); [cohort] quorum below 1 would continue without")
+    assert noted[0].endswith(" (and 1 more silo); [cohort] quorum below 1 would continue without")
     counted = ["--set", "algorithm.name='tableone'", "--set", "rounds=1"]
-    assert checked(own_job, *own, *counted, "--out", "no_folder")[2][0].endswith(" (and 1 more silos)")
+    assert checked(own_job, *own, *counted, "--out", "no_folder")[2][0].endswith(" (and 1 more silo)")
     assert noted[1].startswith("error: no_folder: cannot be written (Not a directory)")
     quorum = ["--set", "cohort.quorum=0.3"]
     code, told, noted = checked(own_job, *own, *quorum)
@@ -254,6 +257,43 @@ def test_check_tries_the_client_method_of_an_algorithm_of_ones_own(own_job, monk
         assert re.match(where, noted[0]), noted[0]
 
 
+METRIC = """
+class Own:
+    higher_is_better = True
+
+    def __init__(self):
+        self.right, self.rows = 0, 0
+
+    def update(self, predicted, y):
+        {}
+        self.right, self.rows = self.right + int((predicted.argmax(1) == y).sum()), self.rows + len(y)
+
+    def compute(self):
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("update", "compute", "said"),
+    [
+        ("pass", "return self.right / self.rows", None),
+        ("predicted.frobnicate()", "return 1.0", r"AttributeError: .*frobnicate.* \(.*MODULE.py, line 9\)"),
+        ("pass", "return self.wrong", r"AttributeError: .* 'wrong' \(.*MODULE.py, line 13\)"),
+        ("pass", "return {}", r"TypeError: .*"),
+    ],
+)
+def test_check_tries_a_metric_of_ones_own(own_job, monkeypatch, update, compute, said):
+    module = f"metric{abs(hash(update + compute))}"
+    Path(f"{module}.py").write_text(METRIC.format(update, compute))
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    own = ["--set", "shards='shards'", "--set", f"task.metrics=['accuracy', '{module}:Own']"]
+    code, _, noted = checked(own_job, *own)
+    assert (code, len(noted)) == ((0, 0) if said is None else (2, 1)), noted
+    if said is not None:
+        where = r"error: \[task\] metrics: 'own' \(Own\) failed on 4 rows of silo 0: "
+        assert re.match(where + said.replace("MODULE", module), noted[0]), noted[0]
+
+
 @pytest.mark.skipif(importlib.util.find_spec("dp_accounting") is None, reason="needs dp-accounting")
 class Misspelt(FedAvg):
     decay: float = 0.6
@@ -291,6 +331,15 @@ def test_a_misspelt_method_of_an_algorithm_of_ones_own_is_told(own_job):
     code, _, noted = checked(own_job, *own, "--set", "local.epochs=1")
     assert code == 0
     assert "defines `rounds`, which nothing calls" in noted[0]
+
+
+def test_no_noise_is_sought_for_a_job_that_its_site_refuses(own_job):
+    privacy_plan._say_once.cache_clear()
+    keys = [one for one in PRIVATE if "noise" not in one and "batch" not in one]
+    sought = ["local.batch_size=4", "privacy={epsilon=3.0, clip=1.0, delta=1e-5}"]
+    code, _, noted = checked(own_job, *(word for key in (*keys, *sought) for word in ("--set", key)))
+    assert (code, len(noted)) == (2, 1), noted
+    assert noted[0].startswith("error: [privacy]: MPIFL_SITE names no folder for this site's secret")
 
 
 def test_check_tells_what_is_left_of_a_budget(own_job, monkeypatch):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from conftest import rank_environment
+from conftest import python, rank_environment
 from unit.builders import write_folder
 
 from mpifl.cli import main
@@ -91,7 +91,9 @@ def test_the_doctor_says_what_would_do_where_no_library_can_be_loaded(tmp_path, 
     environment = rank_environment(LD_LIBRARY_PATH=str(tmp_path), COLUMNS="1000")
     environment |= {"MPI4PY_LIBMPI": missing} if named else {}
     environment.pop("MPIFL_MPIRUN", None)
-    command = [sys.executable, "-c", HIDDEN, str(tmp_path), "doctor", *ranks]
+    (tmp_path / "hidden.py").write_text(HIDDEN)
+    start = python() if named else [sys.executable]  # the loader looks at LD_LIBRARY_PATH when Python starts
+    command = [*start, str(tmp_path / "hidden.py"), str(tmp_path), "doctor", *ranks]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     if not done.returncode:
         pytest.skip("mpi4py is built for the one library that it loads")

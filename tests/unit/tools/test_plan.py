@@ -9,6 +9,7 @@ import tomli_w
 from unit.builders import Alone, write_folder
 
 from mpifl.cli.job_commands import submit
+from mpifl.cli.plan import played_rounds
 from mpifl.cli.plan.asked_plan import asked_by
 from mpifl.cli.plan.bill import bill_of, show_bill
 from mpifl.cli.plan.planned_job import planned, show_plan
@@ -66,6 +67,13 @@ def test_the_bytes_of_a_plan_are_those_of_the_training(tmp_path, monkeypatch):
             assert 0 <= found.server_state - server <= LONGEST, path.read_text()
             assert found.silo_states.keys() == silos.keys()
             assert all(0 <= found.silo_states[k] - size <= LONGEST for k, size in silos.items())
+
+
+def test_a_plan_counts_the_most_digits_that_a_digest_can_have():
+    """Most digests in a private run's state have 15 digits, some fewer. The plan was short by its own."""
+    most = played_rounds._longest({"privacy key": (1 << 48) - 1, "privacy events": 3})
+    assert most == played_rounds._longest({"privacy key": 19_529_800_691_169, "privacy events": 3})
+    assert most["privacy events"] == 3
 
 
 @pytest.fixture

@@ -227,6 +227,9 @@ def test_a_run_of_another_job_is_refused(place, capsys):
         command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60
     )
     assert script(capsys)
+    done = "runs/demo: is done; look at it by mpifl report runs/demo, or give more rounds, such as --set"
+    with pytest.raises(InputError, match=re.escape(done)):
+        script(capsys, "rounds=1")
     with pytest.raises(InputError, match=re.escape("runs/demo: is a run of another job, it differs in seed")):
         script(capsys, "seed=8")
     with pytest.raises(InputError, match=re.escape("differs in local.lr; ")):

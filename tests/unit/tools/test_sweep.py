@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from unit.builders import write_folder
 
 from mpifl.cli import app, main
+from mpifl.cli.sweep import running
 from mpifl.cli.sweep.running import command, list_tasks
 from mpifl.cli.sweep.settings_grid import grid, split
 from mpifl.common.errors import InputError
@@ -117,7 +118,14 @@ WRONG = {
         """; use --set 'algorithm={name="fedavg"},{name="scaffold"},{name="fedprox",mu=0.1}'""",
     ),
     "bad key": (["local.sed=1"], "has no key 'sed'"),
-    "bad value": (["seed=1,x"], 'seed = "x"'),
+    "bad value": (
+        ["seed=1,x", "rounds=5,6"],
+        'seed = "x": should be a valid integer; 2 of 4 settings would do, those without seed=x',
+    ),
+    "bad together": (
+        ["compression.upload=none,topk", "compression.share=0.1,2", "rounds=5"],
+        "; 1 of 4 settings would do, as compression.upload=topk compression.share=0.1 rounds=5",
+    ),
     "one name": (['model.a="x/y","x_y"'], "share the name"),
     "no metrics": (["tracking.jsonl=true,false"], "jsonl = false"),
     "one job": (["local.lr=0.1,0.10"], "local.lr=0.1 and local.lr=0.10 are the same job; leave one out"),
@@ -153,6 +161,17 @@ def sweep(*words):
         with pytest.raises(SystemExit) as stop:
             main()
     return stop.value.code
+
+
+def test_settings_of_a_private_sweep_share_the_ledger_of_a_site(job, monkeypatch, capfd):
+    job.write_text(job.read_text() + "\n[privacy]\nclip = 1.0\nnoise = 5.0\ndelta = 0.01\n")
+    monkeypatch.setattr(running, "run_all", lambda *_: 0)
+    line = (
+        "[privacy] settings share the ledger of each site, and spend of one budget in the order of their runs"
+    )
+    for seeds in ("1", "1,2"):
+        assert sweep(job, "--set", f"seed={seeds}", "--out", f"sw{len(seeds)}") == 0
+        assert (line in capfd.readouterr().err) is (seeds == "1,2")
 
 
 def test_a_sweep_runs_what_is_not_done_and_compares(job, tmp_path, capfd):

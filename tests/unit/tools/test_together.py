@@ -195,7 +195,7 @@ def test_the_page_and_the_script_have_the_figures_of_a_split_run(tmp_path):
     words = " ".join(Reader((run.folder / "report.html").read_text()).titles())
     assert f"{last['test_accuracy']:.2%}" in words
     assert f"test set {last['test_loss']:.3g}" in words
-    local = "seed 0 · lr 0.1 · epochs 1 · batch size 8 · 3 parties"
+    local = "seed 0 · lr 0.1 · epochs 1 · batch size 8 · 3 silos"
     assert f"splitnn · bottom mlp, top mlp · {tmp_path / 'shards'} · {local}" in words
     assert re.search(
         r"3 silos with 6 columns of the same 20 training rows; silo .*1.* holds the targets", words

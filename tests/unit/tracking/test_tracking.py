@@ -47,7 +47,7 @@ def make_job(**more):
         ({"train_loss": 1.0, "test_accuracy": 0.98765}, "loss 1.0000  test accuracy 98.77%"),
         (
             {"test_accuracy": 1.0, "silo_accuracy_worst": 0.5},
-            "test accuracy 100.00%  worst silo's own 50.00%",
+            "test accuracy 100.00%  worst silo 50.00%",
         ),
         (
             {"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}},
@@ -61,7 +61,7 @@ def make_job(**more):
         ({"test_accuracy": 0.5, "silo_accuracy_weighted": 0.25}, "test accuracy 50.00%"),
         (
             {"silo_accuracy_weighted": 0.25, "silo_accuracy_worst": 0.125},
-            "silos' mean accuracy by examples 25.00%  worst silo's own 12.50%",
+            "silos' mean accuracy by examples 25.00%  worst silo 12.50%",
         ),
         (
             {"silo_accuracy_weighted": 0.25, "silo_accuracy_pooled": 0.5},
@@ -69,7 +69,7 @@ def make_job(**more):
         ),
         (
             {"suspected": ["3", "12"], "noise_std": 0.25, "clipped": 0.4},
-            "suspected silos 3, 12  noise 0.25  clipped 40%",
+            "suspected silos 3, 12  deviation of the noise 0.25  clipped 40%",
         ),
         ({"clipped_examples": 1.0, "suspected": []}, "clipped 100%"),
         ({"parties": 1}, "1 party"),
@@ -85,7 +85,7 @@ def make_job(**more):
                     }
                 }
             },
-            "1 sites (2 letters down, 1 up, 90 and 20 kB)",
+            "1 site (2 letters down, 1 up, 90 and 20 kB)",
         ),
         (
             {"sites": {"ulm": {"away_since": "2026-11-28 01:02:03", "away_letter": 7}, "bonn": {}}},
@@ -93,7 +93,7 @@ def make_job(**more):
         ),
         (
             {"sites": {"ulm": {"late_letter": 7, "late_round": 4, "late_weight": 0.577}}},
-            "1 sites (0 letters down, 0 up, 0 and 0 kB)  ulm's sum of round 4 counts 0.58 times",
+            "1 site (0 letters down, 0 up, 0 and 0 kB)  ulm's sum of round 4 counts 0.58 times",
         ),
         ({"train_loss": None, "test_accuracy": None, "silo_accuracy_worst": None}, ""),
     ],
@@ -271,7 +271,7 @@ class Unmade(Observer):
         ("console", "'console' names no class; give 'package.module:Class'"),
         (
             "nowhere_to_be_found:Own",
-            "= 'nowhere_to_be_found:Own': No module named 'nowhere_to_be_found'; it is imp",
+            "= 'nowhere_to_be_found:Own': No module named 'nowhere_to_be_found'; it is looked",
         ),
         ("unit.tracking.test_tracking:Nobody", "has no attribute 'Nobody'"),
         ("unit.tracking.test_tracking:make_job", "make_job' is not a mpifl Observer; name a subclass of it"),
@@ -428,23 +428,35 @@ def test_tensorboard_is_told_every_number_of_a_round(tmp_path):
     from mpifl.report.observers.board import TensorBoard
 
     claim_run(tmp_path, make_job())
-    for done in (2, 2):  # the second time the run continues after round 2, and does round 3 again
+    for done in (0, 0, 2, 2):  # it begins anew, and later does round 3 again after round 2
         board = TensorBoard(tmp_path)
         board.begin(done, "toy: fedavg")
-        board.round(RECORD)
+        if done:
+            silos = {"silos": {"north": {"loss": 0.5, "accuracy": None}}, "learning_rate": 0.125}
+            more = {"step_losses": {"north": [2.0, None, 1.5, 1.0]}, "rank_seconds": {"0": {"waiting": 0.5}}}
+            board.round({**RECORD, **silos, **more, "answers": {"test": {"rows": 3}}})
+        else:
+            board.before({"round": 0, "test_loss": 0.75})
         board.end()
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert sorted(events.Tags()["scalars"]) == [
         "accuracy/test",
         "accuracy_of_silos/worst",
         "bytes/sent",
+        "learning_rate",
+        "loss/test",
         "loss/train",
+        "loss_by_silo/north",
+        "rank_seconds/0/waiting",
         "silos/left_out",
         "time/round",
         "time/training",
     ]
     assert [(event.step, event.value) for event in events.Scalars("loss/train")] == [(3, 0.5)]
-    assert events.Scalars("silos/left_out")[0].value == 1
+    assert [(event.step, event.value) for event in events.Scalars("loss/test")] == [(0, 0.75)]
+    assert events.Scalars("silos/left_out")[-1].value == 1
+    steps = EventAccumulator(str(tmp_path / "tensorboard" / "steps")).Reload().Scalars("step_loss/north")
+    assert [(event.step, event.value) for event in steps] == [(2250, 2.0), (2750, 1.5), (3000, 1.0)]
 
 
 def test_tensorboard_files_a_metric_under_the_longest_name_that_fits():
@@ -491,13 +503,17 @@ def test_mlflow_is_told_every_number_and_a_resumed_run_goes_on_in_its_own(tmp_pa
     for round, status in ((3, "KILLED"), (4, "FINISHED")):
         observer = MLflow(job, tmp_path / "run")
         observer.begin(round - 1, "toy: fedavg")
-        observer.round({**RECORD, "round": round, "test_loss": float("nan")})
+        more = {"silos": {"ward:1": {"loss": 0.5}}, "step_losses": {"north": [2.0, 1.0]}}
+        observer.round({**RECORD, **more, "round": round, "test_loss": float("nan")})
         observer.end()
         (run,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
         assert run.info.status == status
     assert (run.info.run_name, run.data.params["local.lr"]) == ("run", "0.5")
     assert {"train_loss", "test_accuracy", "seconds", "bytes_sent", "silos_left_out"} <= set(run.data.metrics)
     assert "test_loss" not in run.data.metrics
+    assert run.data.metrics["loss_by_silo/ward_1"] == 0.5
+    history = client.get_metric_history(run.info.run_id, "step_loss/north")
+    assert [(m.step, m.value) for m in history] == [(2500, 2.0), (3000, 1.0), (3500, 2.0), (4000, 1.0)]
     assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "train_loss")] == [
         (3, 0.5),
         (4, 0.5),
@@ -511,6 +527,8 @@ def test_mlflow_is_told_a_round_that_is_done_again_once_and_what_was_forced(tmp_
         write_environment(tmp_path / "run", changes)
         observer = MLflow(make_job(), tmp_path / "run")
         observer.begin(begin, "toy: fedavg")
+        if not begin:
+            observer.before({"round": 0, "test_accuracy": 0.125})
         for round in range(begin + 1, last + 1):
             observer.round({**RECORD, "round": round, "time": 1e9 + begin})
         observer.end()
@@ -521,6 +539,8 @@ def test_mlflow_is_told_a_round_that_is_done_again_once_and_what_was_forced(tmp_
         3,
         4,
     ]
+    history = client.get_metric_history(run.info.run_id, "test_accuracy")
+    assert [(metric.step, metric.value) for metric in history[:2]] == [(0, 0.125), (1, 0.25)]
     assert run.data.tags["changed_by_force"] == "local.lr 0.1 -> 0.5 after round 1"
     assert run.info.status == "FINISHED"
 
@@ -566,6 +586,7 @@ def test_wandb_is_told_every_number_once_and_a_resumed_run_goes_on_in_its_own(tm
         write_environment(tmp_path / "run", changes)
         observer = WeightsAndBiases(make_job(local={"lr": 0.5}), tmp_path / "run")
         observer.begin(begin, "toy: fedavg")
+        observer.before({"round": 0, "test_accuracy": 0.125})
         for round in range(begin + 1, last + 1):
             observer.round({**RECORD, "round": round, "test_loss": float("nan")})
         observer.end()
@@ -581,7 +602,8 @@ def test_wandb_is_told_every_number_once_and_a_resumed_run_goes_on_in_its_own(tm
         )
         codes += [record.exit.exit_code] if record.HasField("exit") else []
         changed += [one.value_json for one in record.summary.update if one.key == "changed_by_force"]
-    assert [float(one["round"]) for one in rounds] == [1, 2, 3, 4]
+    assert [float(one["round"]) for one in rounds] == [0, 1, 2, 3, 4]
+    assert float(rounds.pop(0)["test_accuracy"]) == 0.125
     assert {one[1:] for one in ids} == {("toy", "run")}
     assert len(ids) == 1
     assert {"train_loss", "test_accuracy", "seconds", "bytes_sent", "silos_left_out"} <= rounds[0].keys()

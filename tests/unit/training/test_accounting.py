@@ -184,12 +184,15 @@ def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys
     assert found[-1]["epsilon"] == pytest.approx(3.0, rel=1e-3)
     assert found[-1]["epsilon"] <= 3.0
     assert [record["budget_left"] for record in found] == [3, 2, 1, 0]
-    told = r"^silo 0: privacy budget is spent \(and 1 more silos\); \[cohort\] quorum below 1 would"
+    told = r"^silo 0: privacy budget is spent \(and 1 more silo\); a larger \[privacy\] epsilon, or"
     with pytest.raises(InputError, match=told):
         start("another", seed=5, privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01})
-    line = "silo 1: its privacy budget is spent: with what the site's ledger has, the job's epsilon 3 at "
+    line = r"silo 1: its privacy budget is spent: with epsilon (3|2\.99) in the site's ledger, "
+    line += "the job's epsilon 3 at "
     left = r"delta 0.01 has 0(\.\d+|e-\d+)? left, which allows 0 of 2 more steps"
-    assert re.search(re.escape(line) + left, capsys.readouterr().err)
+    assert re.search(line + left, capsys.readouterr().err)
+    said = CliRunner().invoke(app, ["evaluate", str(run), "--silos", "--split", "train"]).output
+    assert "note: the epsilon of the run covers its training, and not the figures of each silo above" in said
     done = CliRunner().invoke(app, ["privacy", str(start.site.parent / "another.toml")])
     assert str(done.exception).startswith("silo 0: its privacy budget is spent: "), "as check refuses it"
     assert str(done.exception).endswith("more steps; a larger privacy.epsilon would allow more")
@@ -212,7 +215,10 @@ def test_a_sites_own_budget_ends_a_run_with_its_model(start, capsys, more):
     start.site.mkdir(mode=0o700)
     budget = epsilon_of([Steps(5.0, 1.0, 5)], 0.001)
     (start.site / "budget.toml").write_text(f"epsilon = {budget}\ndelta = 0.001\n")
-    run = start("spent", **more)
+    run = start("spent", evaluate={"every": 3}, **more)
+    assert ["test_accuracy" in record for record in records(run)] == [False, True], (
+        "the run's model is scored"
+    )
     assert [record.get("budget_left") for record in records(run)] == [None if more else 1, 0]
     assert (run / "model.safetensors").exists()
     said = capsys.readouterr().err
@@ -246,7 +252,7 @@ def test_a_budget_that_another_run_spends_meanwhile_ends_a_run_with_its_model(st
     budget = epsilon_of([Steps(5.0, 1.0, 10)], 0.001)
     (start.site / "budget.toml").write_text(f"epsilon = {budget}\ndelta = 0.001\n")
     own = {"name": "unit.training.test_accounting:Meanwhile"}
-    run = start("meanwhile", algorithm=own, evaluate={"keep_best": True}, **more)
+    run = start("meanwhile", algorithm=own, evaluate={"every": 2, "keep_best": True}, **more)
     assert [record["round"] for record in records(run)] == [1, 2]
     last = records(run)[-1]
     assert last["budget_left"] == 0
@@ -293,8 +299,9 @@ def test_the_command_says_what_a_sites_budget_leaves_of_a_job(start, capsys, mon
     assert site["silos"][0]["left"] == pytest.approx(budget - site["silos"][0]["spent"])
     assert line in done.output, "the rounds of this run that are answered at no cost count"
     done, site = told("--set", "seed=3")
-    assert "silo 0: its privacy budget is spent: with what the site's ledger has, the site's epsilon" in str(
-        done.exception
+    assert (
+        "silo 0: its privacy budget is spent: with epsilon 1.04 in the site's ledger, the site's epsilon"
+        in str(done.exception)
     )
     assert str(done.exception).endswith(f"; a larger epsilon in {start.site}/budget.toml would allow more")
     done, _ = told("--set", "privacy.evaluate_unprotected=true")
@@ -347,6 +354,18 @@ REFUSED = [
     ),
     ({"privacy": {"clip": 1.0, "delta": 0.01}}, "needs noise, such as 1.1, or epsilon"),
     ({"privacy": {"noise": 1.0, "delta": 0.01}}, "[privacy] needs the key 'clip'"),
+    (
+        {"privacy": {}},
+        "[privacy] needs clip = 1.0, noise = 1.1 or epsilon = 2.0 and delta = 1e-5, say",
+    ),
+    ({"privacy": {"epsilon": 1.0}}, "[privacy] needs clip = 1.0 and delta = 1e-5, say"),
+    (
+        {
+            "local": {"deadline": 5.0, "precision": "bf16"},
+            "tracking": {"step_losses": 5},
+        },
+        "(refused, too: [local] precision = 'bf16'; [tracking] step_losses = 5)",
+    ),
     (
         {"privacy": {**PRIVACY, "level": "person"}},
         "level = \"person\": should be 'example' or 'silo'",

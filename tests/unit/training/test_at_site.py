@@ -9,6 +9,7 @@ import stat
 from types import SimpleNamespace
 
 import pytest
+import torch
 from unit.builders import Alone, write_folder
 
 from mpifl.common import InputError, Names
@@ -38,7 +39,8 @@ def common(tmp_path, monkeypatch):
         given = {"name": "toy", "shards": str(tmp_path), "rounds": 2, "model": {"name": "mlp"}, **tables}
         job = check_job({**given, "local": {"lr": 0.1, "batch_size": "full"}}, "the job")
         run = tmp_path / "runs" / "run"
-        found = WorkerContext(None, run, spec, job.build_algorithm(), [], 0, "examples", [])
+        model = SimpleNamespace(device=torch.device("cpu"))
+        found = WorkerContext(None, run, spec, job.build_algorithm(), [], 0, "examples", [model])
         transport = SimpleNamespace(rank=1, workers=[1] if is_worker else [2])
         for one in wings_of(job):
             placed = {1 if is_worker else 2: [0, 1]}

@@ -187,14 +187,15 @@ def test_the_page_of_a_split_network_says_whose_rows_and_columns_and_how_labels_
         assert told in page
     words = " ".join(Reader(page).titles())
     assert f"Accuracy is {records(run)[1]['test_accuracy']:.2%} (95% interval " in words
-    assert "Parties There are no scores of single silos: all hold columns of the same rows." in words
-    assert "The parties are silos 'party 0', 'party 1', 'party 2'." in words
-    assert " · 3 parties · " in words
+    assert "Silos There are no scores of single silos: all hold columns of the same rows." in words
+    assert " · 3 silos · " in words
+    assert " · labels at silo 'party 1' · " in words
     assert "of the same 1,500 training rows; silo 'party 1' holds the targets" in words
     assert "worst silo" not in words
     run = start("open", rounds=1)
-    said = "Warning: labels are not protected: parties can tell them from the norms of the gradients that "
-    said += f"they receive, with a label leak of up to {max(leaks(run)):.2%} in a round (50% reveals none)."
+    said = "Warning: labels are not protected: silos can tell them from the norms of the gradients that "
+    said += f"they receive, with a label leak of up to {max(leaks(run)):.2%} in a round (50% reveals none); "
+    said += "to hide them, set [split] protect = 'label-dp', or 'max-norm' without a guarantee."
     assert "are not protected" not in words
     assert said in " ".join(Reader(write_report(run).read_text()).titles())
 

@@ -361,7 +361,7 @@ def test_a_deadline_leaves_late_silos_out_and_where_nobody_is_in_time_the_run_en
     more = {"local": local, "rounds": 3, "resume": True, "force": True}
     own = {"select": "unit.training.test_selection:largest", "fraction": 0.1}
     with pytest.raises(
-        RoundLost, match=f"none of 1 silos of round 3 would .* {large:g}, with --force; a check"
+        RoundLost, match=f"none of 1 silo of round 3 would .* {large:g}, with --force; a check"
     ):
         run(cohort=own, clock={**clock, "deadline": small}, **more)
     run(cohort=own, clock={**clock, "deadline": large}, **more)

@@ -169,6 +169,7 @@ for (const table of document.querySelectorAll("table.silos")) {
     look.className = "silo";
     key.replaceChildren(...(chosen ? [look, `${name(chosen)} ${chosen.cells[1].textContent}`] : []));
     curve?.closest(".figure").querySelector(".keys").append(key);
+    if (chosen) all("details").forEach((one) => { one.open ||= one.contains(chosen); });
     chosen?.scrollIntoView({block: "nearest"});
   };
   for (const row of rows) {

@@ -17,6 +17,7 @@ from mpifl.silo import Silo
 from mpifl.wings.analysis import EXACT, WholeSums, exact_products as exact, kind_of, levels_of, told_of
 from mpifl.wings.analysis.regression.coefficients import Fit, against_of, compared_with, independent
 from mpifl.wings.analysis.regression.families import OutcomeModel
+from mpifl.wings.analysis.regression.fit_moments import moments_told, spread_of
 from mpifl.wings.analysis.regression.newton_step import (
     GROWN,
     NewtonStep,
@@ -172,7 +173,8 @@ class NewtonFit(WholeSums):
         information = sums.information * torch.outer(fitted, fitted)
         kept = independent(information, levels)
         compared = compared_with(information, kept, levels)
-        return {"kept": kept.to(torch.uint8), "compared": compared.to(torch.uint8)}
+        told = {"kept": kept.to(torch.uint8), "compared": compared.to(torch.uint8)}
+        return told | {"spread": spread_of(sums)}
 
     def _step(self, sums: RowSums, now: Mapping[str, Any], before: Tensor | None) -> NewtonStep:
         """Return Newton's step from what is known of all columns, after the step before it."""
@@ -236,7 +238,8 @@ class NewtonFit(WholeSums):
             told["own_fits"] = fits.told(self._silos)
         if float(server.state["grown"].max()) >= GROWN:
             told["separating"] = fit.names[int(server.state["grown"].argmax())]
-        return {"coefficients": fit.table(beside), **told}
+        moments = moments_told(server.state, fit.names, self._deviations, self.given(len(fit.names)))
+        return {"coefficients": fit.table(beside), **told, **moments}
 
     def measure(self, silo: Silo) -> Update:
         """Send how many numbers of each column have each exponent.

@@ -136,7 +136,7 @@ def _of_noise(job: Any, folder: Path) -> Iterator[str]:
     if privacy.get("epsilon") is None:
         of_each = "that of each silo" if privacy.get("noise_of") else _said(privacy, "noise")
         much = f"by a noise multiplier, {of_each}; epsilon is told at delta {delta}"
-    what = "whether a silo took part" if of_silos else "each example of a silo in what its trainings tell"
+    what = "whether a silo took part" if of_silos else "each example of a silo in what leaves in a round"
     yield f"privacy: hides {what}, {much}"
     here = "this site adds the noise, and counts it in its ledger.jsonl"
     places = {"server": "the coordinator adds the noise, and sees sums without it", "silo": here}

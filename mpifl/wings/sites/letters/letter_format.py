@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import struct
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar, cast
@@ -13,18 +16,30 @@ from torch import Tensor
 
 from mpifl.common import Buffer
 from mpifl.wings.site import PublicKey
-from mpifl.wings.sites.letters.letter_names import LetterFault, LetterName
+from mpifl.wings.sites.letters.letter_names import LetterFault, LetterName, NotThere
 from mpifl.wings.sites.letters.letter_records import AnyRecord, LetterKind, LetterRecord, Number, RunId
 from mpifl.wire import DTYPES, MOST_SCALARS, Count, Digest, Message, VectorSpec
 
 PAD = 4096
 PIECE = 8 << 20
 """Plain bytes of a piece of the vectors."""
+TAG = 16
+"""Bytes that a sealed piece is longer than its plain bytes."""
 AT_ONCE = 4
 """How many pieces are sealed, written or read at a time: ciphers, digests and disks leave Python's lock."""
-_Of = TypeVar("_Of")
 _Made = TypeVar("_Made")
 _Kind = TypeVar("_Kind", bound=Message)
+
+
+class Scratch(threading.local):
+    """Memory of each thread for one piece, used again for the next: new memory costs more than sealing."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray(PIECE + TAG)
+
+    def piece(self, length: int) -> memoryview:
+        """Return the memory for a piece."""
+        return memoryview(self._memory)[:length]
 
 
 class LetterHeader(Message):
@@ -80,7 +95,12 @@ class LetterContents(Message):
             raise LetterFault(f"{name.file}: {what}")
         if len(self.pieces) != -(-whole // PIECE):
             raise LetterFault(f"{name.file}: {len(self.pieces)} pieces for {whole} bytes of vectors")
-        return [min(PIECE, whole - start) for start in range(0, whole, PIECE)]
+        return lengths_of(whole)
+
+
+def lengths_of(whole: int) -> list[int]:
+    """Return how many plain bytes each piece has, of so many bytes of vectors."""
+    return [min(PIECE, whole - start) for start in range(0, whole, PIECE)]
 
 
 def read_record(kind: type[_Kind], text: bytes, what: str) -> _Kind:
@@ -108,36 +128,17 @@ def specs_of(vectors: Mapping[str, Tensor]) -> list[VectorSpec]:
 
 
 def _bytes_of(vector: Tensor) -> memoryview:
-    found: memoryview = vector.view(torch.uint8).numpy().data
+    found: memoryview = vector.reshape(-1).view(torch.uint8).numpy().data
     return found
 
 
-def cut(vectors: Mapping[str, Tensor]) -> Iterator[Buffer]:
-    """Yield the bytes of all vectors, one behind another, in pieces: where one vector has all of a piece, its
-    own memory."""
-    piece = bytearray()
-    for vector in vectors.values():
-        left = _bytes_of(vector.detach().cpu().contiguous().reshape(-1))
-        start = min(PIECE - len(piece), len(left)) if piece else 0
-        piece += left[:start]
-        if len(piece) == PIECE:
-            yield bytes(piece)
-            piece.clear()
-        while len(left) - start >= PIECE:
-            yield left[start : start + PIECE]
-            start += PIECE
-        piece += left[start:]
-    if piece:
-        yield bytes(piece)
-
-
-def at_once(work: Callable[[_Of], _Made], given: Iterable[_Of], threads: int = AT_ONCE) -> list[_Made]:
+def at_once(work: Callable[..., _Made], *given: Iterable[Any], threads: int = AT_ONCE) -> list[_Made]:
     """Return what is made of each of some things, several at a time; raise the first one's error."""
-    todo = [*given]
+    todo = [*zip(*given, strict=False)]
     if min(len(todo), threads) < 2:
-        return [work(one) for one in todo]
+        return [work(*one) for one in todo]
     with ThreadPoolExecutor(min(len(todo), threads), "mpifl-letters") as pool:
-        return [*pool.map(work, todo)]
+        return [*pool.map(lambda one: work(*one), todo)]
 
 
 def spans_of(vectors: Iterable[Tensor], lengths: Sequence[int]) -> Iterator[list[memoryview]]:
@@ -156,20 +157,25 @@ def spans_of(vectors: Iterable[Tensor], lengths: Sequence[int]) -> Iterator[list
         yield found
 
 
-def decrypted(cipher: Any, nth: int, sealed: bytes, name: str) -> bytes:
-    """Return the plain bytes of a piece; 0 are the contents.
+def decrypt_into(
+    cipher: Any, nth: int, sealed: Buffer, plain: bytearray | memoryview, name: str, sha256: str
+) -> None:
+    """Open a piece into memory of its plain bytes' length; 0 are the contents.
 
     Raises:
+        NotThere: it is not what was sealed.
         LetterFault: another key has sealed it.
     """
     from cryptography.exceptions import InvalidTag
 
-    try:
-        plain: bytes = cipher.decrypt(nonce_of(nth), sealed, None)
-    except InvalidTag:
-        what = "does not open by this run's key here"
-        raise LetterFault(f"{name}: {what}; take the private folder with which this run began") from None
-    return plain
+    with contextlib.suppress(InvalidTag):
+        if len(sealed) == len(plain) + TAG:
+            cipher.decrypt_into(nonce_of(nth), sealed, None, plain)
+            return
+    if hashlib.sha256(sealed).hexdigest() != sha256:
+        raise NotThere(f"{name}: is not whole")
+    what = "does not open by this run's key here"
+    raise LetterFault(f"{name}: {what}; take the private folder with which this run began")
 
 
 def nonce_of(nth: int) -> bytes:

@@ -222,7 +222,7 @@ class Mailbox:
         """Put a letter's files; one that someone blocks is tried again at each look."""
         try:
             *parts, letter = files  # which is whole only with its pieces
-            at_once(lambda file: self._link.put(file, self._outbox / file), parts, self._link.threads)
+            at_once(lambda file: self._link.put(file, self._outbox / file), parts, threads=self._link.threads)
             self._link.put(letter, self._outbox / letter)
         except Blocked as error:
             self._put[name] = files

@@ -4,16 +4,15 @@
     NNNNNN-KIND-SHA.part = a sealed piece of the vectors, 8 MiB of plain bytes at most
 
 The header is JSON. The signature covers b"mpifl letter 1\\0" and the header. Contents and pieces are sealed
-by ChaCha20-Poly1305 (RFC 8439) with a key of this letter alone: HKDF-SHA256 of what X25519 makes of both
-sides' run keys, with a salt that is drawn for each letter. The nonce is the number of the piece, and the
-contents are piece 0. The header has the digest of the contents, and the contents those of the pieces. All is
-closed and opened piece by piece.
+by AES-256-GCM with a key of this letter alone: HKDF-SHA256 of what X25519 makes of both sides' run keys, with
+a salt that is drawn for each letter. The nonce is the number of the piece, and the contents are piece 0. The
+header has the digest of the contents, and the contents those of the pieces. A reader goes by tags of pieces.
+All is closed and opened piece by piece.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import struct
 from collections.abc import Callable, Mapping
@@ -24,16 +23,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import Buffer, InputError, write_atomic
+from mpifl.common import InputError, write_atomic
 from mpifl.wings.site import Exchange, Identity, derived, has_signed, in_pieces
 from mpifl.wings.sites.letters.letter_format import (
     PAD,
     PIECE,
+    TAG,
     LetterContents,
     LetterHeader,
+    Scratch,
     at_once,
-    cut,
-    decrypted,
+    decrypt_into,
+    lengths_of,
     nonce_of,
     padded,
     read_record,
@@ -49,7 +50,7 @@ from mpifl.wings.sites.letters.letter_records import (
 )
 from mpifl.wire import DTYPES, MOST_SCALARS
 
-MAGIC, SIGNATURE, TAG = b"MPIFLS01", 64, 16
+MAGIC, SIGNATURE = b"MPIFLS01", 64
 MOST_HEADER, MOST_LIST = 1 << 16, 2 << 20
 """Bytes of a header, and of the contents beside the record: names of vectors and digests of pieces."""
 PURPOSE = "letter"
@@ -170,20 +171,21 @@ class Post:
             raise InputError(f"letter {name.file}: letters of this kind have {bounds} at most")
         about: dict[str, str | int] = {"run": self.run, "kind": record.kind, "to": self.other}
         about |= {"sender": self._identity.public} | {"n": n, "salt": os.urandom(32).hex()}
-        seal = in_pieces(self._key(about)).encrypt
+        cipher, scratch = in_pieces(self._key(about)), Scratch()
+        held = [vector.detach().cpu().contiguous() for vector in vectors.values()]
+        lengths = lengths_of(sum(vector.nbytes for vector in held))
 
-        def written(numbered: tuple[int, Buffer]) -> tuple[str, int]:
-            sealed = seal(nonce_of(numbered[0]), numbered[1], None)
+        def written(nth: int, length: int, spans: list[memoryview]) -> str:
+            sealed = scratch.piece(length + TAG)
+            cipher.encrypt_into(nonce_of(nth), spans[0] if len(spans) == 1 else b"".join(spans), None, sealed)
             found = hashlib.sha256(sealed).hexdigest()
-            (folder / name.part(found)).write_bytes(sealed)
-            return found, len(sealed)
+            write_atomic(folder / name.part(found), sealed, 0o600)  # the disk writes while others are sealed
+            return found
 
-        pieces = at_once(written, enumerate(cut(vectors), 1))
-        found, size = [digest for digest, _ in pieces], sum(length for _, length in pieces)
+        found = at_once(written, range(1, len(lengths) + 1), lengths, spans_of(held, lengths))
         parts = tuple(map(name.part, found))
-        at_once(_sync, (folder / part for part in parts))  # all are written before the first is waited for
         contents = LetterContents.of(record, vectors, found).encode()
-        body = seal(nonce_of(0), padded(contents), None)
+        body = cipher.encrypt(nonce_of(0), padded(contents), None)
         about |= {"length": len(body), "sha256": hashlib.sha256(body).hexdigest()}
         key = self._exchange.public.hex() if record.kind == "hello" else None
         header = LetterHeader.model_validate({**about, "key": key}).encode()
@@ -191,8 +193,9 @@ class Post:
         letter = b"".join([MAGIC, struct.pack("<I", len(header)), header, signature, body])
         write_atomic(folder / name.file, letter, 0o600)
         digest = hashlib.sha256(letter).hexdigest()
-        lengths = {key: vector.numel() for key, vector in vectors.items()}
-        return Sealed(name, record, parts, digest, size + len(letter), lengths)
+        size = len(letter) + sum(lengths) + TAG * len(lengths)
+        told = {key: vector.numel() for key, vector in vectors.items()}
+        return Sealed(name, record, parts, digest, size, told)
 
     def look(self, name: LetterName, get: Get) -> Opening:
         """Return a letter's header, whose signature is valid.
@@ -238,7 +241,9 @@ class Post:
         if len(body) != header.length or hashlib.sha256(body).hexdigest() != header.sha256:
             raise NotThere(f"{name.file}: is not whole")
         cipher = in_pieces(self._key(header.model_dump(), header.key))
-        told = read_record(LetterContents, unpadded(decrypted(cipher, 0, body, name.file)), name.file)
+        plain = bytearray(max(len(body) - TAG, 0))
+        decrypt_into(cipher, 0, body, plain, name.file, header.sha256)
+        told = read_record(LetterContents, unpadded(bytes(plain)), name.file)
         lengths = told.lengths(name, self._largest)
         names = [name.part(digest) for digest in told.pieces]
         for part, length in zip(names, lengths, strict=True):
@@ -246,19 +251,17 @@ class Post:
                 have = f"{sizes.get(part, 0) >> 10} of {length + TAG >> 10} KiB"
                 raise NotThere(f"{part}: {have} are there")
         vectors = {one.name: torch.empty(one.length, dtype=DTYPES[one.dtype]) for one in told.vectors}
-        room = spans_of(vectors.values(), lengths)
+        scratch = Scratch()
 
-        def read(one: tuple[int, str, list[memoryview]]) -> None:
-            nth, part, spans = one
-            sealed = get(part, 0, lengths[nth - 1] + TAG)
-            if hashlib.sha256(sealed).hexdigest() != told.pieces[nth - 1]:
-                raise NotThere(f"{part}: is not whole")
-            plain = memoryview(decrypted(cipher, nth, sealed, part))
-            for span in spans:
+        def read(nth: int, part: str, digest: str, length: int, spans: list[memoryview]) -> None:
+            plain = spans[0] if len(spans) == 1 else scratch.piece(length)
+            decrypt_into(cipher, nth, get(part, 0, length + TAG), plain, part, digest)
+            for span in spans if len(spans) > 1 else ():
                 span[:] = plain[: len(span)]
                 plain = plain[len(span) :]
 
-        at_once(read, zip(itertools.count(1), names, room, strict=False), threads)
+        room = spans_of(vectors.values(), lengths)
+        at_once(read, range(1, len(lengths) + 1), names, told.pieces, lengths, room, threads=threads)
         whole = opening.size + sum(lengths) + TAG * len(lengths)
         return Letter(header.n, told.record, vectors, opening.signed, header.key, whole)
 
@@ -279,11 +282,6 @@ class Post:
                 raise LetterFault(f"the run key {theirs[:8]}... gives a secret that all know") from None
         said = [header[one] for one in ("run", "kind", "sender", "to", "n")]
         return derived(self._secrets[theirs], bytes.fromhex(header["salt"]), f"mpifl letter {said}".encode())
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def header_of(run: str, kind: str, key: str, signed: SignedHeader) -> LetterHeader:
