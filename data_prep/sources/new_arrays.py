@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,9 +73,25 @@ def _far(path: Path, x: Any, seen: Seen, *, force: bool) -> str | None:
     later."""
     if not isinstance(x, np.ndarray) or x.ndim != 2 or x.shape[1] <= max(seen):
         return None
+    return far_columns(path, [x], seen, force=force)
+
+
+def far_columns(path: Path, pieces: Iterable[np.ndarray], seen: Seen, *, force: bool = False) -> str | None:
+    """Return a line about columns that lie far from the training; None without one.
+
+    Args:
+        path: Where the rows are from.
+        pieces: The columns [m, d] of some rows at a time.
+        seen: By place in the columns, the name, mean and deviation that one had in the training.
+        force: Take columns that are too far from the training.
+
+    Raises:
+        InputError: a column is too far from the training.
+    """
     afar = Afar({name: (mean, by) for name, mean, by in seen.values()}, TO_DO)
-    for at, (name, *_) in seen.items():
-        afar.look(name, x[:, at].astype(np.float64))
+    for x in pieces:
+        for at, (name, *_) in seen.items():
+            afar.look(name, x[:, at].astype(np.float64))
     return afar.told(path, force=force)
 
 

@@ -69,9 +69,7 @@ class Afar:
         what = f"far from the training: {'; '.join(lines[:MOST_NAMED])}{more}"
         if not force and any(self._is_beyond(name) for name in self._columns):
             do = f"{self._to_do[:1].lower()}{self._to_do[1:]}"
-            raise InputError(
-                f"{where}: {what}. In another unit? Then {do}; --force predicts them as they are"
-            )
+            raise InputError(f"{where}: {what}. In another unit? Then {do}; --force takes them as they are")
         return f"{what}. Another unit? {self._to_do}"
 
     def _is_beyond(self, name: str) -> bool:

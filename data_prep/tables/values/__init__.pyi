@@ -1,5 +1,6 @@
 from .changes import Changes as Changes, told_of as told_of
 from .dates import (
+    ISO as ISO,
     days_of as days_of,
     forms_of as forms_of,
     is_form as is_form,

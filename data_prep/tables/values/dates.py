@@ -72,6 +72,19 @@ def forms_of(texts: Iterable[str], among: Iterable[str] = (ISO, *LIKELY)) -> tup
     return found
 
 
+def first_unformed(texts: Sequence[str], among: tuple[str, ...]) -> int:
+    """Return the place of the first text that is a date by none of the forms that fit all before it.
+
+    Args:
+        texts: Texts that are not all dates by one form.
+        among: The forms that are looked for.
+    """
+    for at, text in enumerate(texts):
+        if not (among := forms_of([text], among)):
+            return at
+    raise AssertionError("all are dates by one form")
+
+
 def likeliest(forms: Sequence[str]) -> tuple[str, ...]:
     """Return the forms that values may have; with points the day stands first where it can."""
     return tuple(form for form in forms if form != "%m.%d.%Y" or "%d.%m.%Y" not in forms)

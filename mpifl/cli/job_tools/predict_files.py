@@ -11,10 +11,22 @@ from typing import Any
 import numpy as np
 
 from mpifl.common import InputError, one_line
-from mpifl.data import Array
-from mpifl.data.shards import FederationSpec, Provenance, by_path, encoding_of
-from mpifl.report.judging import MaskFiles, Which, check_asked, columns_seen, learned_from, predict_pieces
+from mpifl.data import Array, Features
+from mpifl.data.shards import SPLITS, FederationSpec, Provenance, by_path, encoding_of, open_shard
+from mpifl.report.judging import (
+    MaskFiles,
+    PredictedShards,
+    Which,
+    check_asked,
+    columns_seen,
+    learned_from,
+    predict_pieces,
+    predict_run,
+    shards_at,
+)
 
+PIECE = 1 << 16
+"""Rows of shards that are read at a time."""
 Pieces = Iterator[tuple[Array, Provenance]]
 MADE_BY = {
     "table": "a table of a csv or parquet source",
@@ -131,12 +143,66 @@ def predict_arrays(asked: Predicting, file: Path) -> None:
     """
     from data_prep.sources import unlabelled_arrays
 
-    spec, of_run = asked.learned(), columns_seen(asked.run)
-    names = spec.feature_names or [f"x{at}" for at in range(len(of_run))]  # as a regression calls them
-    seen = {names.index(name): (name, *both) for name, both in of_run.items() if name in names}
+    spec = asked.learned()
+    seen = _seen(asked.run, spec)
     x, told = unlabelled_arrays(file, spec.features, encoding_of(spec.source), seen, force=asked.force)
     count = len(next(iter(by_path("x", x).values())))
     asked.write(file, told, iter([(x, Provenance(np.arange(count)))]))
+
+
+def predict_shards(asked: Predicting, data: Path, split: str | None = None) -> None:
+    """Write what the model of a run says of each example of some shards.
+
+    Args:
+        asked: The run, and where to write.
+        data: A shard folder, or one shard of it.
+        split: Predict this split alone; by default all of them.
+
+    Raises:
+        InputError: as of `predict_run`, or a column is too far from that of the training.
+    """
+    tell_far_shards(asked.run, data, force=asked.force)
+    how: dict[str, Any] = {"masks": asked.masks, "force": asked.force, "threshold": asked.threshold}
+    predict_run(asked.run, data, asked.out, asked.trusted, asked.last, split=split, **how)
+
+
+def tell_far_shards(run: Path, data: Path, *, force: bool = False) -> None:
+    """Warn of columns of shards that lie far from those that a regression was fitted to, as in another unit.
+
+    Args:
+        data: A shard folder, or one shard of it.
+        force: Take columns that are too far.
+
+    Raises:
+        InputError: there are no such shards, or a column is too far.
+    """
+    from data_prep.sources import far_columns
+
+    if not columns_seen(run):
+        return
+    shards = shards_at(data)
+    if not (seen := _seen(run, shards.spec)):
+        return  # other features than those of the training are refused where these are read
+    if said := far_columns(data, _columns_of(shards), seen, force=force):
+        print(f"warning: {one_line(f'{data}: {said}')}", file=sys.stderr)
+
+
+def _seen(run: Path, spec: FederationSpec) -> dict[int, tuple[str, float, float]]:
+    """Return name, mean and deviation that columns had in a regression, by their place among features."""
+    of_run, form = columns_seen(run), spec.features
+    if not isinstance(form, Features) or len(form.shape) != 1:
+        return {}
+    names = spec.feature_names or [f"x{at}" for at in range(form.shape[0])]  # as a regression calls them
+    return {names.index(name): (name, *both) for name, both in of_run.items() if name in names}
+
+
+def _columns_of(shards: PredictedShards) -> Iterator[np.ndarray]:
+    """Yield the columns [m, d] of all rows of some shards, so many at a time."""
+    for entry in shards.entries.values():
+        shard = open_shard(shards.folder, entry, shards.spec)
+        for split in (split for split in SPLITS if entry.examples.get(split)):
+            for at in range(0, len(shard[split]), PIECE):
+                yield np.asarray(shard[split][at : at + PIECE].x)
 
 
 def _record(run: Path, data: Path, spec: FederationSpec, kinds: Collection[str]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """New rows of a table in the notation, the unit and the names of one site."""
 
+import shutil
+
 import numpy as np
 import pytest
 from unit.builders import Alone
@@ -53,7 +55,7 @@ def test_columns_far_from_the_training_are_told_with_figures(trained, which):
         assert code
         assert not (trained / "p.csv").exists()
         assert f"{trained / 'new.csv'}: far from the training: age has mean 6" in said
-        assert "a spec with the column's factor; --force predicts them as they are" in said
+        assert "a spec with the column's factor; --force takes them as they are" in said
         words.append("--force")
     code, printed, _ = asked(*words)
     assert code == 0
@@ -110,18 +112,24 @@ def fitted(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("data", ["table", "arrays"])
+@pytest.mark.parametrize("data", ["table", "arrays", "shards"])
 @pytest.mark.parametrize("factor", [1, 12, 1 / 12])
 def test_a_regression_knows_the_units_of_columns_that_were_not_standardised(fitted, tmp_path, data, factor):
     """Its sums tell mean and deviation of each column, though the shards' description does not."""
     rows = [row for row in read(fitted / "patients.csv") if row["age"] and row["bmi"]]
     rows = [{**row, "age": float(row["age"]) * factor} for row in rows]
-    new = tmp_path / ("new.csv" if data == "table" else "new.npz")
-    if data == "table":
+    new = tmp_path / {"table": "new.csv", "arrays": "new.npz", "shards": "new"}[data]
+    if data == "shards":
+        written(tmp_path / "later.csv", rows, list(rows[0]))
+        shutil.copy(fitted / "patients.toml", tmp_path / "later.toml")
+        command("partition", "csv", "--data", tmp_path / "later.csv", "--scheme", "natural", "--out", new)
+    elif data == "table":
         written(new, rows, ["patient", "bmi", "ward", "age"])
     else:
         np.savez(new, x=np.array([(row["age"], float(row["bmi"])) for row in rows], np.float32))
-    words = "predict", fitted / f"run_{data}", new, "--out", tmp_path / "p.csv"
+    given = [new] if data != "shards" else ["--data", new]
+    run = fitted / f"run_{data.replace('shards', 'table')}"
+    words = "predict", run, *given, "--out", tmp_path / "p.csv"
     code, printed, said = asked(*words)
     assert "not looked at" not in printed
     if factor == 1:
