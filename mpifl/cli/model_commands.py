@@ -162,10 +162,9 @@ def predict(
             from mpifl.cli.job_tools import Predicting, predict_shards
             from mpifl.report.judging import MaskFiles
 
-        which = which_model(last, initial=False, silo=silo)
         files = None if masks is None else MaskFiles(masks, over=overlay)
         how: dict[str, Any] = {"masks": files, "force": force, "threshold": threshold}
-        asked = Predicting(run, out, trust, which, **how)
+        asked = Predicting(run, out, trust, which_model(last, initial=False, silo=silo), **how)
         if data is not None:
             predict_shards(asked, data, split)
         else:
