@@ -5,6 +5,7 @@ from .dates import (
     forms_of as forms_of,
     is_form as is_form,
     likeliest as likeliest,
+    no_form as no_form,
 )
 from .filled import Filled as Filled
 from .gaps import Gaps as Gaps, without_gaps as without_gaps

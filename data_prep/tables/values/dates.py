@@ -28,6 +28,11 @@ def is_form(form: str) -> bool:
     return (found := FORM.fullmatch(form)) is not None and {found[1], found[3], found[4]} == {*PARTS}
 
 
+def no_form(form: str) -> str:
+    """Say that a text does not say how a day is written."""
+    return f"'{form}' is none; it has %d, %m and %Y once, as '%d.%m.%Y'"
+
+
 def example(form: str | None) -> str:
     """Return the last day of 2000 in a form; in that of ISO 8601 where none is stated."""
     return date(2000, 12, 31).strftime(form or ISO)
