@@ -40,7 +40,13 @@ from .spellings import (
     spelled as spelled,
 )
 from .tallied_tables import tallied as tallied
-from .tallying import FEW as FEW, MOST_NUMBERS as MOST_NUMBERS, MOST_TEXTS as MOST_TEXTS, Tally as Tally
+from .tallying import (
+    FEW as FEW,
+    MOST_NUMBERS as MOST_NUMBERS,
+    MOST_TEXTS as MOST_TEXTS,
+    Tally as Tally,
+    line_of as line_of,
+)
 from .texts import (
     Texts as Texts,
     number as number,
