@@ -24,6 +24,7 @@ from data_prep.dataset import (
     lone_levels,
     release,
     row_bytes,
+    share_ids,
     units_told,
     unseen,
 )
@@ -88,7 +89,7 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     findings += [CheckFinding(FILE, "groups", told, "warning") for told in unseen_groups(spec)]
     if duplicated:
         whose = {} if again else {one.file: _say_whose(folder, one) for one in entries}
-        findings += [equal(found, apart=_apart(found, whose, spec)) for found in duplicates(hashes)]
+        findings += [equal(found, apart=_apart(folder, found, whose, spec)) for found in duplicates(hashes)]
     return spec, findings
 
 
@@ -101,12 +102,16 @@ def _say_whose(folder: Path, entry: ShardEntry) -> str:
     return "group" if entry.groups is not None else ""
 
 
-def _apart(found: Equal, whose: Mapping[str, str], spec: FederationSpec) -> bool:
+def _apart(folder: Path, found: Equal, whose: Mapping[str, str], spec: FederationSpec) -> bool:
     """Tell whether equal rows are told to be of different persons, who may well have the same values: all
     say whose they are, and no group or id is in two splits."""
     files = {found.file, found.other} if found.other else whose.keys()
-    by_sites = len(files) > 1 and numbered_by_sites(spec)
-    return all(whose.get(file) in (("id",) if by_sites else ("id", "group")) for file in files)
+    if len(files) == 1 or not numbered_by_sites(spec):
+        return all(whose.get(file) for file in files)
+    entries = [one for one in (*spec.silos, spec.test, spec.public) if one and one.file in files]
+    with contextlib.suppress(ShardError):  # equal ids of two sites may be of one person, with equal rows
+        return all(whose.get(file) == "id" for file in files) and not share_ids(folder, entries)
+    return False
 
 
 def doubtful(spec: FederationSpec | VerticalSpec) -> list[CheckFinding]:

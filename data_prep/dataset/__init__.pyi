@@ -10,7 +10,7 @@ from .likely_codes import (
 )
 from .likely_mistakes import doubts as doubts, of_tokens as of_tokens
 from .other_units import spreads_told as spreads_told, units_told as units_told
-from .repeated_ids import ids_told as ids_told
+from .repeated_ids import ids_told as ids_told, share_ids as share_ids
 from .rows import (
     Alter as Alter,
     Beside as Beside,

@@ -34,6 +34,15 @@ def ids_told(folder: Path, spec: FederationSpec) -> list[str]:
     return [f"{what}; if an id is a person's, keep its rows together: --group, or group in the table's spec"]
 
 
+def share_ids(folder: Path, entries: Sequence[ShardEntry]) -> bool:
+    """Tell whether an id is trained on in one of some shards, and held out in one.
+
+    Raises:
+        ShardError: a shard cannot be read.
+    """
+    return _counted(folder, entries)[0] > 0
+
+
 def _counted(folder: Path, entries: Sequence[ShardEntry]) -> tuple[int, int]:
     """Return how many held-out ids are also trained on, and how many there are."""
     found: dict[bool, list[np.ndarray]] = {True: [np.zeros(0, "U1")], False: [np.zeros(0, "U1")]}

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from data_prep.dataset import changes_together
-from data_prep.site.gap_marks import unlike_gaps
+from data_prep.site.table_readings import READING, read_apart, unlike_gaps
 from data_prep.site.unlike_sites import OF_SITES
 from data_prep.sources import SOURCES
 from data_prep.tables import Encoder, TableSpec, is_needed, read_spec as read_table_spec, stated_columns
@@ -20,6 +20,7 @@ from data_prep.write import unwritable
 from mpifl.common import InputError, write_atomic
 from mpifl.data import Features, Targets, check_kind
 from mpifl.data.shards import (
+    UNLIKE_READINGS,
     FederationSpec,
     ShardEntry,
     differing_images,
@@ -227,7 +228,8 @@ def _encoded(source: Mapping[str, Any], specs: Mapping[Path, FederationSpec]) ->
     """Return a `source` with the encoding that all sites have; note where they read images, or gaps of
     tables, in different ways."""
     records = {path.name: encoding_of(spec.source) for path, spec in specs.items()}
-    found = {**source, "encoding": shared_encoding([*records.values()])}
+    found = {**source, "encoding": shared_encoding([*records.values()]), READING: None}
+    found[UNLIKE_READINGS] = read_apart([*specs.values()]) or None
     if images := differing_images(records):
         to_do = "import again with the same options, or name shards by --data"
         images += f"; `mpifl predict --images` refuses runs on these shards: {to_do}"

@@ -27,7 +27,7 @@ from data_prep.dataset import Dataset, padded_to
 from data_prep.schemes import Shares, check_groups
 from data_prep.site.agreement import agreeing_on, as_agreed, describe, said_of
 from data_prep.site.converting import converted
-from data_prep.site.gap_marks import marks_told
+from data_prep.site.table_readings import read_by
 from data_prep.sources import find_source
 from data_prep.write import Ledger, NewShard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError, suggested
@@ -129,7 +129,7 @@ def _own_facts(
     if encoding is None and own is not None and own["kind"] in ("images", "volumes"):
         encoding = own
     alike = encoding is not None and own is not None and unlike(own, encoding) is None
-    origin = {"name": source, **data.told, **marks_told(own), **({"encoding": encoding} if alike else {})}
+    origin = {"name": source, **data.told, **read_by(own), **({"encoding": encoding} if alike else {})}
     scheme = {"name": "import", **shares.told(data)}
     return {"silos": [], "test": None, "public": None, "seed": seed, "scheme": scheme, "source": origin}
 

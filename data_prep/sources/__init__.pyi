@@ -7,7 +7,7 @@ from .drawn_masks import (
 )
 from .fetching import fetch as fetch
 from .image_groups import group_seen as group_seen
-from .new_arrays import unlabelled_arrays as unlabelled_arrays
+from .new_arrays import far_columns as far_columns, unlabelled_arrays as unlabelled_arrays
 from .scaling import scale_of as scale_of
 from .source_registry import (
     SOURCES as SOURCES,

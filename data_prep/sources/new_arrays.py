@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,10 +74,36 @@ def _far(path: Path, x: Any, seen: Seen, *, force: bool) -> str | None:
     later."""
     if not isinstance(x, np.ndarray) or x.ndim != 2 or x.shape[1] <= max(seen):
         return None
-    afar = Afar({name: (mean, by) for name, mean, by in seen.values()}, TO_DO)
-    for at, (name, *_) in seen.items():
-        afar.look(name, x[:, at].astype(np.float64))
+    return far_columns(path, [x], seen, TO_DO, force=force)
+
+
+def far_columns(
+    path: Path, pieces: Iterable[np.ndarray], seen: Seen, to_do: str, *, force: bool = False
+) -> str | None:
+    """Return a line about columns that lie far from the training; None without one.
+
+    Args:
+        path: Where the rows are from.
+        pieces: The columns [m, d] of some rows at a time.
+        seen: By place in the columns, the name, mean and deviation that one had in the training.
+        to_do: What to do where a column has another unit.
+        force: Take columns that are too far from the training.
+
+    Raises:
+        InputError: a column is too far from the training.
+    """
+    afar = Afar({name: (mean, by) for name, mean, by in seen.values()}, to_do)
+    begun = 0
+    for x in pieces:
+        for at, (name, *_) in seen.items():
+            afar.look(name, x[:, at].astype(np.float64), functools.partial(_row, begun))
+        begun += len(x)
     return afar.told(path, force=force)
+
+
+def _row(begun: int, at: int) -> str:
+    """Return where a row stands, by its number behind others."""
+    return f"row {begun + at}"
 
 
 def _standardised(
@@ -95,7 +122,7 @@ def _standardised(
     except (ValueError, TypeError):
         raise InputError(f"{path}: the training's statistics are damaged; name shards by --data") from None
     for name, column in zip(columns, x.T, strict=True):
-        afar.look(str(name), column.astype(np.float64))
+        afar.look(str(name), column.astype(np.float64), functools.partial(_row, 0))
     return found, afar.told(path, force=force)
 
 

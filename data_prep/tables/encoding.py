@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from data_prep.tables.values import (
     Rounding,
     held_of,
     keys_of,
+    line_of,
     read_moments,
     some,
     without_gaps,
@@ -137,7 +139,7 @@ class Encoder:
                     what = "is missing, and the model has learned from rows that have it"
                     raise InputError(f"{row}: {name} {what}; fill it in, or leave the row out")
             for name in moments:
-                afar.look(name, numbers(piece, name, numeric[name]))
+                afar.look(name, numbers(piece, name, numeric[name]), functools.partial(line_of, piece))
             filled.look(piece)
         unknown = some([name for name in numeric if name not in moments])
         said = f"the unit of {unknown} was not looked at" if unknown else None

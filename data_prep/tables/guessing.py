@@ -11,6 +11,7 @@ from pathlib import Path
 from data_prep.dataset import codes_among
 from data_prep.tables.values import (
     FEW,
+    ISO,
     MOST_NUMBERS,
     MOST_TEXTS,
     Notation,
@@ -129,7 +130,8 @@ def _texts(name: str, tally: Tally, stated: bool) -> Guess:
         what = f"all values are numbers but for {tally.odd:,}, first {tally.first_odd}"
         return _left_out(name, f"{what}; {remedy}")
     if tally.first and (forms := forms_of([tally.first.value])):
-        what = f'{tally.first} is a date by format = "{forms[0]}", and not all values are'
+        odd = tally.first_undated if forms[0] == ISO else tally.first_unformed
+        what = f'{tally.first} is a date by format = "{forms[0]}", and {odd} is none'
         return _left_out(name, f"{what}; write all dates alike, or list others in 'missing'")
     if len(tally.texts) > MOST_TEXTS:
         found = max(tally.different, len(tally.texts))

@@ -57,7 +57,7 @@ def names_in(table: SiteTable, column: str) -> Counter[str]:
         InputError: the table has no such column.
     """
     told = {"features": {}, "label": Label(kind="none"), "names": table.spec.names, "group": column}
-    told |= dict.fromkeys(("silo", "id", "order", "held_out"))
+    told |= dict.fromkeys(("silo", "id", "order", "order_format", "held_out"))
     read = pieces(kind_of(table.path), table.path, table.spec.model_copy(update=told))
     found: Counter[str] = Counter()
     for piece in read:

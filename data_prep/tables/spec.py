@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from data_prep.tables.files import check_encoding
 from data_prep.tables.label import Label
 from data_prep.tables.table_column import Column, Spelled, Strict, as_spellings
-from data_prep.tables.values import Notation
+from data_prep.tables.values import Notation, is_form, no_form
 from mpifl.common import InputError, by_weight, closed, hint_of
 
 if sys.version_info >= (3, 11):
@@ -44,6 +44,7 @@ class TableSpec(Strict):
             common (`mpifl align`), whose shards have no ids.
         group: The column that says whose a row is: rows of one stay together, in one split of one silo.
         order: A column of numbers or dates, by which the last rows can be held out.
+        order_format: How that column writes days, as "%d.%m.%Y"; as 2000-12-31 where it is not stated.
         held_out: A column that says whether a row is for testing: 1 or 0, true or false, test or train.
         missing: What stands for a missing value; a null of Parquet always does.
         standardise: Bring numeric columns to mean 0 and deviation 1: not at all, by the table's own
@@ -67,6 +68,7 @@ class TableSpec(Strict):
     id: str | None = None
     group: str | None = None
     order: str | None = None
+    order_format: str | None = None
     held_out: str | None = None
     missing: tuple[str, ...] = ("",)
     standardise: Literal["none", "own", "train"] | tuple[Path, ...] = "none"
@@ -118,6 +120,7 @@ class TableSpec(Strict):
                 raise ValueError(f"{what}; it is neither a feature nor the label")
         if self.order is not None and self.order in self.label.read:
             raise ValueError(f"'{self.order}' is the order, and the label; use another")
+        self._check_order_format()
         read = [self.in_file(name) for name in self.columns]
         if twice := [name for name in self.features if read.count(self.in_file(name)) > 1]:
             what = f"'{twice[0]}' and another are both the file's column '{self.in_file(twice[0])}'"
@@ -139,6 +142,17 @@ class TableSpec(Strict):
                 f"classes and threshold are for a categorical label, not kind = '{self.label.kind}'"
             )
         return self
+
+    def _check_order_format(self) -> None:
+        """Refuse a form of dates without a column of the order, one that is none, or a second one."""
+        if self.order_format is None:
+            return
+        if not is_form(self.order_format):
+            raise ValueError(f"order_format {no_form(self.order_format)}")
+        if self.order is None:
+            raise ValueError("order_format is for the column that 'order' names; name it, too")
+        if self.order in self.features and self.features[self.order].format != self.order_format:
+            raise ValueError(f"'{self.order}' is a feature; state its format there, in place of order_format")
 
     def _marked(self) -> Iterator[tuple[str, str]]:
         """Yield what is stated as a value of a category, and stands for a missing one."""
@@ -197,9 +211,9 @@ class TableSpec(Strict):
 
     @property
     def form_of_order(self) -> str | None:
-        """Return how the column of the order writes dates, where it is a feature whose format is stated."""
+        """Return how the column of the order writes dates, where that is stated."""
         column = self.features.get(self.order or "")
-        return column.format if column else None
+        return column.format if column else self.order_format
 
     def in_file(self, name: str) -> str:
         """Return what a column is called in the file."""
@@ -208,8 +222,11 @@ class TableSpec(Strict):
 
     def by(self, **columns: str) -> TableSpec:
         """Return the same with another column as its id, group or order; raise InputError if it cannot be."""
+        told = {**self.model_dump(exclude_unset=True), **columns}
+        if told.get("order") != self.order:
+            told.pop("order_format", None)  # it is of the spec's own column
         try:
-            return TableSpec.model_validate({**self.model_dump(exclude_unset=True), **columns})
+            return TableSpec.model_validate(told)
         except ValidationError as error:
             said = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise InputError(f"--{next(iter(columns))}: {said}") from None

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from data_prep.tables.values import days_of, is_form
+from data_prep.tables.values import days_of, is_form, no_form
 
 
 class Strict(BaseModel):
@@ -81,7 +81,7 @@ class Column(Strict):
         if self.format is not None and self.kind != "date":
             raise ValueError("a format is for kind = 'date'")
         if self.format is not None and not is_form(self.format):
-            raise ValueError(f"format '{self.format}' is none; it has %d, %m and %Y once, as '%d.%m.%Y'")
+            raise ValueError(f"format {no_form(self.format)}")
         if self.factor is not None and self.kind != "numeric":
             raise ValueError("a factor is for kind = 'numeric'")
         if (self.missing == "constant") != (self.constant is not None):

@@ -14,7 +14,7 @@ from data_prep.tables.own_reading import read_as
 from data_prep.tables.spec import TableSpec
 from mpifl.common import InputError
 
-OF_TRAINING = ("label", "classes", "threshold", "silo", "group", "order", "held_out")
+OF_TRAINING = ("label", "classes", "threshold", "silo", "group", "order", "order_format", "held_out")
 """Keys of a spec that rows to be predicted need not have."""
 MOST_NAMED = 20
 """Columns in a line."""

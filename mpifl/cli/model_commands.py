@@ -76,9 +76,11 @@ def evaluate(
     if transport is not None and not transport.is_server:
         return
     with imports.gc_frozen():
+        from mpifl.cli.job_tools import tell_far_shards
         from mpifl.report.judging import evaluate_run, evaluate_shards, evaluate_silos
 
     if data is not None:
+        tell_far_shards(run, data, force=force)
         evaluate_shards(run, data, trust, which, split=split, force=force, **judged)
     elif silos:
         evaluate_silos(run, trust, which, split=split, **judged)
@@ -157,16 +159,16 @@ def predict(
         _together(run, data, out, transport, trust, split=split, masks=masks, silo=silo, threshold=threshold)
     elif transport is None or transport.is_server:
         with imports.gc_frozen():
-            from mpifl.cli.job_tools import Predicting
-            from mpifl.report.judging import MaskFiles, predict_run
+            from mpifl.cli.job_tools import Predicting, predict_shards
+            from mpifl.report.judging import MaskFiles
 
-        which = which_model(last, initial=False, silo=silo)
         files = None if masks is None else MaskFiles(masks, over=overlay)
         how: dict[str, Any] = {"masks": files, "force": force, "threshold": threshold}
+        asked = Predicting(run, out, trust, which_model(last, initial=False, silo=silo), **how)
         if data is not None:
-            predict_run(run, data, out, trust, which, split=split, **how)
+            predict_shards(asked, data, split)
         else:
-            _predict_new(Predicting(run, out, trust, which, **how), table, images, texts, spec, tokenizer)
+            _predict_new(asked, table, images, texts, spec, tokenizer)
         if files is not None:
             typer.echo(f"masks: {masks}, {files.told()}")
 

@@ -68,7 +68,9 @@ def new(
     answers = Answers(
         name=(name or "").removesuffix(".toml") or kind,
         kind=kind,
-        data=tuple(data or ()),
+        data=tuple(
+            f"./{one}" if one.startswith("-") else one for one in data or ()
+        ),  # no option of a command
         label=label or "",
         silos=silos or "",
         algorithm=algorithm or "",

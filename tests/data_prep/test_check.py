@@ -133,11 +133,13 @@ PLANTED = {
         (["id"], False, "warning"),
         (["group", "id"], True, "warning"),
         (["group"], True, "fault"),
+        (["id"], "the same", "fault"),
     ],
 )
 def test_equal_rows_of_different_persons_are_no_fault(tmp_path, capsys, whose, sites, severity):
-    """Sites number their groups each for itself, so ids alone tell persons of two sites apart."""
-    for name, first in (("t", 0), ("u", 24)):
+    """Sites number their groups each for itself, so ids alone tell persons of two sites apart, if these
+    differ."""
+    for name, first in (("t", 0), ("u", 0 if sites == "the same" else 24)):
         rows = "".join(f"p{n},{n % 3},{n % 2}\n" for n in range(first, first + 24))
         (tmp_path / f"{name}.csv").write_text(f"person,dose,ill\n{rows}")
     spec = "".join(f'{key} = "person"\n' for key in whose)

@@ -323,6 +323,7 @@ DAYS = {
     "the year first": ("2021/{1:02}/{0:02}", "%Y/%m/%d"),
     "ISO": ("2021-{1:02}-{0:02}", None),
     "no day": ("{0:02}.{0:02}.2021", None),
+    "two orders": ("{2}", None),
 }
 
 
@@ -331,14 +332,18 @@ DAYS = {
 def test_dates_in_another_order_are_found_or_asked_for(tmp_path: Path, what: str, name: str) -> None:
     """The name of an id says nothing where values are dates."""
     written, form = DAYS[what]
-    days = [written.format(n % 28 + 1, n % 12 + 1) for n in range(60)]
+    mixed = ("2021-01-01", "01.01.2021")
+    days = [written.format(n % 28 + 1, n % 12 + 1, mixed[n % 2]) for n in range(60)]
     spec, told = drafted(
         tmp_path, f"{name},a,y", [f"{day},{n % 7},{'pq'[n % 2]}" for n, day in enumerate(days)]
     )
     if what == "slashes, either":
         assert told == [f"left out: {name}, '01/01/2021' (line 2) may be a date in two orders; {SLASH}"]
     elif what == "no day":
-        said = "'01.01.2021' (line 2) is a date by format = \"%d.%m.%Y\", and not all values are"
+        said = "'01.01.2021' (line 2) is a date by format = \"%d.%m.%Y\", and '13.13.2021' (line 14) is none"
+        assert told[0].startswith(f"left out: {name}, {said}")
+    elif what == "two orders":
+        said = "'2021-01-01' (line 2) is a date by format = \"%Y-%m-%d\", and '01.01.2021' (line 3) is none"
         assert told[0].startswith(f"left out: {name}, {said}")
     else:
         assert (spec.features[name].kind, spec.features[name].format, told) == ("date", form, [])

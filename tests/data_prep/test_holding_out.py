@@ -182,10 +182,14 @@ def ages(folder):
 @pytest.mark.parametrize(
     "day", [lambda at: f"2021-{at % 12 + 1:02}-{at % 28 + 1:02}", lambda at: f"{at * 37 % 101}"]
 )
-@pytest.mark.parametrize("how", ["words", "spec"])
+@pytest.mark.parametrize("how", ["words", "spec", "form"])
 def test_a_table_is_held_out_by_a_column_of_dates_or_numbers(tmp_path, day, how):
     days = {at: day(at) for at in range(60)}
-    words = table(tmp_path, [row(at, day=days[at]) for at in days], 'order = "day"' * (how == "spec"))
+    written, spec = days, 'order = "day"' * (how != "words")
+    if how == "form" and "-" in days[0]:
+        written = {at: ".".join(reversed(one.split("-"))) for at, one in days.items()}
+        spec += '\norder_format = "%d.%m.%Y"'
+    words = table(tmp_path, [row(at, day=written[at]) for at in days], spec)
     more = ["--order", "day"] * (how == "words")
     assert command(*words, "--scheme", "iid", "--silos", 1, "--test-last", 0.25, *more) == 0
     (splits,) = ages(tmp_path / "out")
@@ -214,6 +218,14 @@ BAD = {
         ["--order", "day", "--test-last", 0.2],
         "line 9: day is '2020-13-01', not a date",
     ),
+    "a date in another form": (
+        {"day": "01.01.2020"},
+        ["--order", "day", "--test-last", 0.2],
+        'no number and no date as 2000-12-31; say order = "day" and order_format = "%d.%m.%Y" in the spec',
+    ),
+    "a form alone": ({}, [], "order_format is for the column that 'order' names; name it, too"),
+    "no form": ({}, [], "order_format '%d.%m.%y' is none; it has %d, %m and %Y once, as '%d.%m.%Y'"),
+    "a feature's form": ({}, [], "'age' is a feature; state its format there, in place of order_format"),
     "no order": ({}, ["--test-last", 0.2], "--test-last: 0.2 given; say --order COLUMN"),
     "no share": ({}, ["--order", "day"], "--order: day given without --test-last"),
     "both shares": (
@@ -237,11 +249,19 @@ BAD = {
 }
 
 
+SPECS = {
+    "a form alone": 'order_format = "%d.%m.%Y"',
+    "no form": 'order = "day"\norder_format = "%d.%m.%y"',
+    "a feature's form": 'order = "age"\norder_format = "%d.%m.%Y"',
+}
+
+
 @pytest.mark.parametrize("what", BAD)
 def test_bad_columns_are_one_line_and_nothing_is_written(tmp_path, what, capsys):
     change, more, told = BAD[what]
-    spec = 'held_out = "part"' * ("split" in what)
-    words = table(tmp_path, [row(at, **(change if at == 7 else {})) for at in range(60)], spec)
+    spec = SPECS.get(what, 'held_out = "part"' * ("split" in what))
+    changed = {0 if what == "a date in another form" else 7: change}
+    words = table(tmp_path, [row(at, **changed.get(at, {})) for at in range(60)], spec)
     assert command(*words, "--scheme", "iid", "--silos", 2, *more) == 2
     said = capsys.readouterr().err
     assert told in said

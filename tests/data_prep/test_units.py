@@ -116,7 +116,7 @@ def test_new_rows_of_a_skewed_lab_in_another_unit_are_far_from_a_training_by_the
     seen = {}
     for factor in (0.1, 1.3):
         afar = Afar({"crp": (float(known.mean()), float(known.std()))}, "Say so")
-        afar.look("crp", factor * skewed(rng, 25, "log-normal", 60))
+        afar.look("crp", factor * skewed(rng, 25, "log-normal", 60), str)
         seen[factor] = afar.told("new.csv")
     assert "(a factor of 10, as of g/l beside g/dl, or mm beside cm)" in str(seen[0.1])
     assert seen[1.3] is None

@@ -1,9 +1,11 @@
 from .changes import Changes as Changes, told_of as told_of
 from .dates import (
+    ISO as ISO,
     days_of as days_of,
     forms_of as forms_of,
     is_form as is_form,
     likeliest as likeliest,
+    no_form as no_form,
 )
 from .filled import Filled as Filled
 from .gaps import Gaps as Gaps, without_gaps as without_gaps
@@ -38,7 +40,13 @@ from .spellings import (
     spelled as spelled,
 )
 from .tallied_tables import tallied as tallied
-from .tallying import FEW as FEW, MOST_NUMBERS as MOST_NUMBERS, MOST_TEXTS as MOST_TEXTS, Tally as Tally
+from .tallying import (
+    FEW as FEW,
+    MOST_NUMBERS as MOST_NUMBERS,
+    MOST_TEXTS as MOST_TEXTS,
+    Tally as Tally,
+    line_of as line_of,
+)
 from .texts import (
     Texts as Texts,
     number as number,

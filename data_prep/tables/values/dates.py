@@ -28,6 +28,11 @@ def is_form(form: str) -> bool:
     return (found := FORM.fullmatch(form)) is not None and {found[1], found[3], found[4]} == {*PARTS}
 
 
+def no_form(form: str) -> str:
+    """Say that a text does not say how a day is written."""
+    return f"'{form}' is none; it has %d, %m and %Y once, as '%d.%m.%Y'"
+
+
 def example(form: str | None) -> str:
     """Return the last day of 2000 in a form; in that of ISO 8601 where none is stated."""
     return date(2000, 12, 31).strftime(form or ISO)
@@ -70,6 +75,19 @@ def forms_of(texts: Iterable[str], among: Iterable[str] = (ISO, *LIKELY)) -> tup
         if not (found := tuple(form for form in found if not np.isnan(days_of(text, date.min, form)))):
             return ()
     return found
+
+
+def first_unformed(texts: Sequence[str], among: tuple[str, ...]) -> int:
+    """Return the place of the first text that is a date by none of the forms that fit all before it.
+
+    Args:
+        texts: Texts that are not all dates by one form.
+        among: The forms that are looked for.
+    """
+    for at, text in enumerate(texts):
+        if not (among := forms_of([text], among)):
+            return at
+    raise AssertionError("all are dates by one form")
 
 
 def likeliest(forms: Sequence[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from datetime import date
 
 import numpy as np
 
-from data_prep.tables.values.dates import days_of
+from data_prep.tables.values.dates import LIKELY, days_of, example, forms_of, likeliest
 from data_prep.tables.values.piece import MARKS, Piece
 from data_prep.tables.values.texts import Texts
 from mpifl.common import InputError
@@ -47,7 +47,7 @@ class Places:
 
     Args:
         name: The column; None where none says it.
-        form: How it writes dates, if it is a column of dates whose spec says so.
+        form: How it writes dates, if the spec says so.
     """
 
     def __init__(self, name: str | None, form: str | None = None) -> None:
@@ -64,8 +64,18 @@ class Places:
             return np.zeros(0)
         texts = _whole(piece, self._name, "the order")
         if self._of_dates is None and len(texts):
-            self._of_dates = not np.isnan(days_of(texts[0] or "", FIRST, self._form))
+            self._of_dates = self._form is not None or self._is_date(piece, texts[0] or "")
         return piece.days(self._name, FIRST, self._form) if self._of_dates else piece.numbers(self._name)
+
+    def _is_date(self, piece: Piece, first: str) -> bool:
+        """Tell whether the first value is a date; refuse one whose form nobody has stated."""
+        if not np.isnan(days_of(first, FIRST)):
+            return True
+        if forms := likeliest(forms_of([first], LIKELY)):
+            what = f"{self._name} is '{first}', no number and no date as {example(None)}"
+            known = " or ".join(f'order_format = "{form}"' for form in forms)
+            raise InputError(f'{piece.at(0)}: {what}; say order = "{self._name}" and {known} in the spec')
+        return False
 
 
 def held_of(piece: Piece, name: str | None) -> np.ndarray:

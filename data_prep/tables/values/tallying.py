@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.tables.values.dates import LIKELY, days_of, forms_of
+from data_prep.tables.values.dates import LIKELY, days_of, first_unformed, forms_of
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
 from data_prep.tables.values.piece import MARKS, Piece
 from data_prep.tables.values.texts import Texts
@@ -135,6 +135,7 @@ class Tally:
         undated: How often each value occurs that is no date; more than `MOST_NUMBERS` if there are more.
         first_undated: The first of these.
         forms: By which forms other than that of ISO 8601 all values are dates.
+        first_unformed: The first value that is none by each form of the values before it.
         texts: How often each value occurs; more than `MOST_TEXTS` if there are more.
         looked: How many values were looked at for how many are different.
         equal: How many values are the same as the one before; not counted of fractions.
@@ -158,6 +159,7 @@ class Tally:
     undated: Counter[str] = field(default_factory=Counter)
     first_undated: ValuePlace | None = None
     forms: tuple[str, ...] = LIKELY
+    first_unformed: ValuePlace | None = None
     texts: Counter[str] = field(default_factory=Counter)
     looked: int = 0
     equal: int = 0
@@ -257,7 +259,11 @@ class Tally:
 
     def _add_dates(self, piece: Piece, rows: Sequence[int], values: list[str]) -> None:
         """Look for values that are no dates, as long as they are few different ones."""
-        self.forms = forms_of(set(values), self.forms) if self.forms else ()
+        if self.forms:
+            before, self.forms = self.forms, forms_of(set(values), self.forms)
+            if not self.forms:
+                at = first_unformed(values, before)
+                self.first_unformed = ValuePlace(values[at], line_of(piece, rows[at]))
         if len(self.undated) > MOST_NUMBERS:
             return
         for one, times in Counter(values).items():

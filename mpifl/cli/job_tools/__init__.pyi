@@ -39,7 +39,9 @@ from .predict_files import (
     Predicting as Predicting,
     predict_arrays as predict_arrays,
     predict_images as predict_images,
+    predict_shards as predict_shards,
     predict_table as predict_table,
+    tell_far_shards as tell_far_shards,
 )
 from .shipped import (
     copy_example as copy_example,

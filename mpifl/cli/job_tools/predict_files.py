@@ -11,10 +11,36 @@ from typing import Any
 import numpy as np
 
 from mpifl.common import InputError, one_line
-from mpifl.data import Array
-from mpifl.data.shards import FederationSpec, Provenance, by_path, encoding_of
-from mpifl.report.judging import MaskFiles, Which, check_asked, columns_seen, learned_from, predict_pieces
+from mpifl.data import Array, Features
+from mpifl.data.shards import (
+    SPLITS,
+    FederationSpec,
+    Provenance,
+    by_path,
+    encoding_of,
+    open_shard,
+    unlike_readings,
+)
+from mpifl.report.judging import (
+    MaskFiles,
+    PredictedShards,
+    Which,
+    check_asked,
+    columns_seen,
+    learned_from,
+    predict_pieces,
+    predict_run,
+    shards_at,
+)
 
+MOST_NAMED = 4
+"""Differences between sites in a line."""
+Seen = dict[int, tuple[str, float, float]]
+"""By place among features, the name, mean and deviation of a column in the training."""
+CUT_ANEW = "Cut its data with the unit of the training, of a table by factor in its spec"
+"""What to do where shards have a column in another unit."""
+PIECE = 1 << 16
+"""Rows of shards that are read at a time."""
 Pieces = Iterator[tuple[Array, Provenance]]
 MADE_BY = {
     "table": "a table of a csv or parquet source",
@@ -76,7 +102,14 @@ def predict_table(asked: Predicting, table: Path, own: Path | None = None) -> No
     from data_prep.tables import UnlabelledTable, kind_of
 
     _check_tables(table)
-    record = _record(asked.run, table, asked.learned(), ("table",))
+    learned = asked.learned()
+    record = _record(asked.run, table, learned, ("table",))
+    if own is None and (apart := unlike_readings(learned.source)):
+        which = "name that of the site with these rows, as agreed/SITE.toml of `data-prep sites`"
+        more = f" and {len(apart) - MOST_NAMED:,} more" if len(apart) > MOST_NAMED else ""
+        named = f"{', '.join(apart[:MOST_NAMED])}{more}"
+        what = f"sites write their tables in different ways ({named})"
+        raise InputError(f"{table}: --spec is not given, and {what}; {which}")
     known: dict[str, Any] = {"seen": columns_seen(asked.run), "force": asked.force}
     given = UnlabelledTable(kind_of(table), table, record["spec"], own, **known)
     asked.write(table, given.told(), _of_table(given))
@@ -131,12 +164,83 @@ def predict_arrays(asked: Predicting, file: Path) -> None:
     """
     from data_prep.sources import unlabelled_arrays
 
-    spec, of_run = asked.learned(), columns_seen(asked.run)
-    names = spec.feature_names or [f"x{at}" for at in range(len(of_run))]  # as a regression calls them
-    seen = {names.index(name): (name, *both) for name, both in of_run.items() if name in names}
+    spec = asked.learned()
+    seen = _seen(asked.run, spec)
     x, told = unlabelled_arrays(file, spec.features, encoding_of(spec.source), seen, force=asked.force)
     count = len(next(iter(by_path("x", x).values())))
     asked.write(file, told, iter([(x, Provenance(np.arange(count)))]))
+
+
+def predict_shards(asked: Predicting, data: Path, split: str | None = None) -> None:
+    """Write what the model of a run says of each example of some shards.
+
+    Args:
+        asked: The run, and where to write.
+        data: A shard folder, or one shard of it.
+        split: Predict this split alone; by default all of them.
+
+    Raises:
+        InputError: as of `predict_run`, or a column is too far from that of the training.
+    """
+    tell_far_shards(asked.run, data, force=asked.force)
+    how: dict[str, Any] = {"masks": asked.masks, "force": asked.force, "threshold": asked.threshold}
+    predict_run(asked.run, data, asked.out, asked.trusted, asked.last, split=split, **how)
+
+
+def tell_far_shards(run: Path, data: Path, *, force: bool = False) -> None:
+    """Warn of columns of shards that lie far from those of the training, as in another unit: of those that
+    shards have standardised, and of those that a regression knows.
+
+    Args:
+        data: A shard folder, or one shard of it.
+        force: Take columns that are too far.
+
+    Raises:
+        InputError: there are no such shards, or a column is too far.
+    """
+    from data_prep.sources import far_columns
+
+    shards = shards_at(data)
+    scaled = _scaled(shards.spec)
+    if not (seen := _seen(run, shards.spec) | scaled):
+        return  # other features than those of the training are refused where these are read
+    if said := far_columns(data, _columns_of(shards, scaled), seen, CUT_ANEW, force=force):
+        print(f"warning: {one_line(f'{data}: {said}')}", file=sys.stderr)
+
+
+def _scaled(spec: FederationSpec) -> Seen:
+    """Return name, mean and deviation of the columns that shards have in their deviations."""
+    record, form = encoding_of(spec.source) or {}, spec.features
+    named = record.get("spec", {}).get("features") if record.get("kind") == "table" else None
+    if not isinstance(named, dict) or not isinstance(form, Features) or len(form.shape) != 1:
+        return {}
+    places = {name: at for at, name in enumerate(spec.feature_names or ())}
+    return {
+        places[name]: (name, one["mean"], one["deviation"])
+        for name, one in named.items()
+        if name in places and isinstance(one, dict) and "deviation" in one and one.get("kind") != "date"
+    }
+
+
+def _seen(run: Path, spec: FederationSpec) -> Seen:
+    """Return name, mean and deviation that columns had in a regression, by their place among features."""
+    of_run, form = columns_seen(run), spec.features
+    if not isinstance(form, Features) or len(form.shape) != 1:
+        return {}
+    names = spec.feature_names or [f"x{at}" for at in range(form.shape[0])]  # as a regression calls them
+    return {names.index(name): (name, *both) for name, both in of_run.items() if name in names}
+
+
+def _columns_of(shards: PredictedShards, scaled: Seen) -> Iterator[np.ndarray]:
+    """Yield the columns [m, d] of all rows of some shards, so many at a time, none in its deviations."""
+    factors, means = np.ones(shards.spec.single.shape), np.zeros(shards.spec.single.shape)
+    for at, (_, mean, deviation) in scaled.items():
+        means[at], factors[at] = mean, deviation
+    for entry in shards.entries.values():
+        shard = open_shard(shards.folder, entry, shards.spec)
+        for split in (split for split in SPLITS if entry.examples.get(split)):
+            for at in range(0, len(shard[split]), PIECE):
+                yield np.asarray(shard[split][at : at + PIECE].x, np.float64) * factors + means
 
 
 def _record(run: Path, data: Path, spec: FederationSpec, kinds: Collection[str]) -> dict[str, Any]:

@@ -9,11 +9,14 @@ from .column_shards import (
     write_vertical as write_vertical,
 )
 from .encodings import (
+    UNLIKE_READINGS as UNLIKE_READINGS,
     differing_images as differing_images,
     encoding_of as encoding_of,
+    reading_of as reading_of,
     record_of as record_of,
     shared_encoding as shared_encoding,
     unlike as unlike,
+    unlike_readings as unlike_readings,
 )
 from .federation_spec import (
     FederationSpec as FederationSpec,

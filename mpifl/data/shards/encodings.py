@@ -10,6 +10,8 @@ from typing import Any
 
 MOST_SHOWN = 60
 """Characters of a value in a line."""
+UNLIKE_READINGS = "unlike_readings"
+"""Where `source` of a `federation.json` has what sites write in different ways in their tables."""
 NOT_OF_NUMBERS = ("digest", "size", "resize", "values")
 """Keys of a record that do not say which numbers an example becomes."""
 
@@ -53,6 +55,31 @@ def unlike(given: Mapping[str, Any] | None, learned: Mapping[str, Any] | None) -
         if one != other:
             return f"{name} is {_shown(one)}, the model learned from {_shown(other)}"
     return "it says other numbers"
+
+
+def reading_of(record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return how the table of a record writes numbers and dates, where a spec says it; {} of other data.
+
+    Such facts say nothing of the numbers that an example becomes: each site has its own.
+    """
+    if record is None or record["kind"] != "table":
+        return {}
+    spec, features = record["spec"], record["spec"].get("features")
+    columns = features.items() if isinstance(features, dict) else ()
+    told = {key: spec[key] for key in ("decimal", "thousands") if key in spec}
+    return told | {
+        f"{key} of {name}": one[key]
+        for name, one in columns
+        if isinstance(one, dict)
+        for key in ("factor", "format")
+        if key in one
+    }
+
+
+def unlike_readings(source: Mapping[str, Any]) -> list[str]:
+    """Return what sites write in different ways in their tables, as `source` of a `federation.json` says."""
+    told = source.get(UNLIKE_READINGS)
+    return [one for one in told if isinstance(one, str)] if isinstance(told, list) else []
 
 
 def shared_encoding(records: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:

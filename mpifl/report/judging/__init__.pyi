@@ -15,6 +15,7 @@ from .evaluate import (
     write_figures as write_figures,
 )
 from .given_shards import (
+    PredictedShards as PredictedShards,
     check_classes as check_classes,
     check_fit as check_fit,
     check_names as check_names,

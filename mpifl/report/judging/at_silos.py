@@ -199,7 +199,7 @@ def score_silos(
     wanted = [(place, entry) for place, entry in enumerate(spec.silos) if _split_of(entry, asked)]
     if not wanted:
         what = f"no silo has a split '{split}'" if split else "no silo holds out examples"
-        instead = "use --split train" if split is None else "use another --split"
+        instead = "use --silos --split train" if split is None else "use another --split"
         raise InputError(f"{trained.folder}/federation.json: {what}; {instead}")
     silos, left_out = {}, {}
     for place, entry in wanted:

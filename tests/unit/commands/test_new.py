@@ -92,12 +92,12 @@ def test_a_job_of_each_kind_could_start_with_the_shards_of_its_commands(kind: st
     jsonschema.validate(read_toml(Path("own.toml")), json.loads(Path("job.schema.json").read_text()))
 
 
-@pytest.mark.parametrize("name", ["own.parquet", "own.feather"])
+@pytest.mark.parametrize("name", ["own.parquet", "own.feather", "-own.csv"])
 def test_the_printed_commands_read_a_table_by_its_ending(name: str) -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.read_csv("own.csv")
-    table.to_parquet(name) if name.endswith(".parquet") else table.to_feather(name)
-    for command in new("clinic", "--kind", "table", "--data", name, "--label", "ill", "--silos", "2")[:-1]:
+    {"parquet": table.to_parquet, "feather": table.to_feather, "csv": table.to_csv}[name.split(".")[1]](name)
+    for command in new("clinic", "--kind", "table", f"--data={name}", "--label", "ill", "--silos", "2")[:-1]:
         done = CliRunner().invoke(data_prep, shlex.split(command)[1:], catch_exceptions=False)
         assert not done.exit_code, done.output
 

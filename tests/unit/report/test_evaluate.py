@@ -95,7 +95,7 @@ def test_a_split_that_no_silo_has_is_refused(tmp_path):
     run, _ = make_run(tmp_path, silos_test=0)
     with pytest.raises(InputError, match="no silo has a split 'valid'; use another --split"):
         evaluate_silos(run, split="valid")
-    with pytest.raises(InputError, match="no silo holds out examples; use --split train"):
+    with pytest.raises(InputError, match="no silo holds out examples; use --silos --split train"):
         evaluate_silos(run)
     with pytest.raises(InputError, match="--split public: is not one of test, valid, train"):
         evaluate_silos(run, split="public")

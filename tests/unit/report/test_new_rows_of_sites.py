@@ -1,5 +1,7 @@
 """New rows of a table in the notation, the unit and the names of one site."""
 
+import shutil
+
 import numpy as np
 import pytest
 from unit.builders import Alone
@@ -53,7 +55,7 @@ def test_columns_far_from_the_training_are_told_with_figures(trained, which):
         assert code
         assert not (trained / "p.csv").exists()
         assert f"{trained / 'new.csv'}: far from the training: age has mean 6" in said
-        assert "a spec with the column's factor; --force predicts them as they are" in said
+        assert "a spec with the column's factor; --force takes them as they are" in said
         words.append("--force")
     code, printed, _ = asked(*words)
     assert code == 0
@@ -110,18 +112,24 @@ def fitted(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("data", ["table", "arrays"])
+@pytest.mark.parametrize("data", ["table", "arrays", "shards"])
 @pytest.mark.parametrize("factor", [1, 12, 1 / 12])
 def test_a_regression_knows_the_units_of_columns_that_were_not_standardised(fitted, tmp_path, data, factor):
     """Its sums tell mean and deviation of each column, though the shards' description does not."""
     rows = [row for row in read(fitted / "patients.csv") if row["age"] and row["bmi"]]
     rows = [{**row, "age": float(row["age"]) * factor} for row in rows]
-    new = tmp_path / ("new.csv" if data == "table" else "new.npz")
-    if data == "table":
+    new = tmp_path / {"table": "new.csv", "arrays": "new.npz", "shards": "new"}[data]
+    if data == "shards":
+        written(tmp_path / "later.csv", rows, list(rows[0]))
+        shutil.copy(fitted / "patients.toml", tmp_path / "later.toml")
+        command("partition", "csv", "--data", tmp_path / "later.csv", "--scheme", "natural", "--out", new)
+    elif data == "table":
         written(new, rows, ["patient", "bmi", "ward", "age"])
     else:
         np.savez(new, x=np.array([(row["age"], float(row["bmi"])) for row in rows], np.float32))
-    words = "predict", fitted / f"run_{data}", new, "--out", tmp_path / "p.csv"
+    given = [new] if data != "shards" else ["--data", new]
+    run = fitted / f"run_{data.replace('shards', 'table')}"
+    words = "predict", run, *given, "--out", tmp_path / "p.csv"
     code, printed, said = asked(*words)
     assert "not looked at" not in printed
     if factor == 1:
@@ -221,3 +229,46 @@ def test_a_spec_is_for_a_table(site):
     words = "--spec", site / "site.toml", "--out", site / "own.csv"
     said = asked("predict", site / "run", "--data", site / "shards", *words)[2]
     assert "site.toml: is for a table of new rows" in said
+
+
+OF_SITES = """label = "ill"
+standardise = "own"
+{decimal}[features]
+age = {{ kind = "numeric", missing = "drop"{factor} }}
+bmi = {{ kind = "numeric", missing = "mean" }}
+"""
+
+
+@pytest.mark.parametrize("decimals", [".", ","])
+@pytest.mark.parametrize("first", ["north", "south"])
+def test_new_rows_are_read_by_a_named_spec_where_sites_write_in_different_ways(tmp_path, decimals, first):
+    """None of them is taken for all: a factor of one site would change the numbers of another silently."""
+    rows = [row for row in patients(tmp_path / "all.csv", count=120) if row["age"]]
+    south = [{**row, "age": int(row["age"]) * 12} for row in rows]
+    for name, own in (("north", rows), ("south", south)):
+        mark = "." if name == "north" else decimals
+        own = [{**row, "bmi": str(row["bmi"]).replace(".", mark)} for row in own]
+        written(tmp_path / f"{name}.csv", own, ["age", "bmi", "ill"], ";")
+        how = {
+            "decimal": f'decimal = "{mark}"\n' * (mark == ","),
+            "factor": ", factor = 0.0833333" * (name == "south"),
+        }
+        (tmp_path / f"{name}.toml").write_text(OF_SITES.format(**how))
+    sites = [tmp_path / f"{name}.csv" for name in sorted(("north", "south"), key=first.__ne__)]
+    command("sites", *sites, "--out", tmp_path / "shards")
+    job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 1, "device": "cpu"}
+    job |= {"model": {"name": "logreg"}, "algorithm": {"name": "fedavg"}, "local": {"lr": 0.1}}
+    train(job, tmp_path / "run", (), False, Alone(), wings_of=wings_of)
+    for name in ("north", "south"):
+        words = "predict", tmp_path / "run", tmp_path / f"{name}.csv", "--out", tmp_path / f"{name}.p.csv"
+        code, _, said = asked(*words)
+        apart = "decimal, factor of age" if decimals == "," else "factor of age"
+        assert code
+        assert (
+            f"--spec is not given, and sites write their tables in different ways ({apart}); name that of"
+            in said
+        )
+        assert asked(*words, "--spec", tmp_path / "shards" / "agreed" / f"{name}.toml")[0] == 0
+    np.testing.assert_allclose(
+        *(probabilities(tmp_path / f"{n}.p.csv") for n in ("north", "south")), rtol=1e-4
+    )

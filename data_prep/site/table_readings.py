@@ -1,23 +1,38 @@
-"""Whether sites take the same texts of their tables for a missing value."""
+"""Whether sites read their tables alike: numbers, dates, and what they take for a missing value."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpifl.data.shards import FederationSpec
+from mpifl.data.shards import FederationSpec, encoding_of, reading_of, unlike_readings
 
 MARKS = "missing"
 """Where `source` of a site's entry says which texts stand for a missing value in its table."""
+READING = "reading"
+"""Where it says how the table writes numbers and dates."""
 MOST_NAMED = 6
 """Columns in a line."""
 
 
-def marks_told(encoding: Mapping[str, Any] | None) -> dict[str, list[str]]:
-    """Return what a site's entry says of its marks, from the encoding of its table; nothing of other data."""
+def read_by(encoding: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a site's entry says of how it read its table, from the encoding of that; nothing of other
+    data."""
     if encoding is None or encoding.get("kind") != "table":
         return {}
-    return {MARKS: sorted({*encoding["spec"].get("missing", [""])})}
+    return {MARKS: sorted({*encoding["spec"].get("missing", [""])}), READING: reading_of(encoding)}
+
+
+def read_apart(specs: Sequence[FederationSpec]) -> list[str]:
+    """Return what sites write in different ways in their tables, or otherwise than the spec they agreed on.
+
+    Args:
+        specs: Those of sites' entries; that of a federation says it of its sites.
+    """
+    told = [one.source[READING] for one in specs if isinstance(one.source.get(READING), dict)]
+    told += [reading_of(encoding_of(one.source)) for one in specs if told]
+    apart = {key for one in told for key in one if any(other.get(key) != one[key] for other in told)}
+    return sorted({*apart, *(key for one in specs for key in unlike_readings(one.source))})
 
 
 def unlike_gaps(specs: Sequence[FederationSpec]) -> str:
