@@ -121,7 +121,8 @@ def exponent_counts(columns: Tensor, lowest: int, highest: int) -> Tensor | None
     if (library := compiled()) is None or not _readable(Part(columns)):
         return None
     (rows, p), found = columns.shape, torch.zeros(columns.shape[1], highest - lowest + 1, dtype=torch.int64)
-    library.mpifl_exponents(_at(found), _at(columns), *columns.stride(), p, rows, lowest, highest)
+    sizes = *columns.stride(), p, rows
+    library.mpifl_exponents(_at(found), _at(columns), *sizes, lowest, highest)
     return found
 
 

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from mpifl.sums import row_sums
-from mpifl.sums.row_sums import SLICES, Part
 
-BITS = 19
+BITS, SLICES = 19, row_sums.SLICES
 BLOCK = 1 << 12
 """Rows of one matrix product: 2 * BITS + 12 bits are below the 53 bits of float64. With 50 columns 2^11 and
 2^13 rows took a tenth longer."""
@@ -67,7 +66,10 @@ def powers_above(magnitudes: Tensor) -> Tensor:
 
 
 def products(
-    left: Tensor | Sequence[Part], right: Tensor | Sequence[Part], left_tops: Tensor, right_tops: Tensor
+    left: Tensor | Sequence[row_sums.Part],
+    right: Tensor | Sequence[row_sums.Part],
+    left_tops: Tensor,
+    right_tops: Tensor,
 ) -> Tensor:
     """Return `left.T @ right` in three levels of whole numbers, int64 of shape [SLICES, p, q].
 
@@ -77,7 +79,7 @@ def products(
         left_tops: Powers of two above the magnitudes of each column, at all silos; shape [p].
         right_tops: The same of `right`, shape [q].
     """
-    sides = [[Part(side)] if isinstance(side, Tensor) else side for side in (left, right)]
+    sides = [[row_sums.Part(side)] if isinstance(side, Tensor) else side for side in (left, right)]
     scales = (2.0**BITS / tops for tops in (left_tops, right_tops))
     if (found := row_sums.products(*sides, *scales)) is not None:
         return found
@@ -148,7 +150,7 @@ def slices(numbers: Tensor, tops: Tensor) -> Tensor:
     return _by_column(numbers, tops, len(tops)).transpose(1, 2)
 
 
-def _side_by_side(parts: Sequence[Part]) -> Tensor:
+def _side_by_side(parts: Sequence[row_sums.Part]) -> Tensor:
     """Return all columns times their weights, shape [n, p]. Each lies in one piece, as slices are cut
     fastest."""
     whole = (one.numbers if one.weights is None else one.numbers * one.weights[:, None] for one in parts)

@@ -25,7 +25,7 @@ from mpifl.wings.analysis.regression.newton_step import (
     newton_step,
     uncentred,
 )
-from mpifl.wings.analysis.regression.score_sums import RowSums
+from mpifl.wings.analysis.regression.score_sums import RowSums, columns_of
 from mpifl.wings.analysis.regression.silo_fits import SiloFits, own_fit
 from mpifl.wire import MOST_SCALARS, Update, summed
 
@@ -305,15 +305,7 @@ class NewtonFit(WholeSums):
     def blocks(self, silo: Silo, centre: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the training examples in blocks, less the columns' centre, shape [p] or []; see `Blocks`."""
         for x, y in silo.split("train").in_order(exact.BLOCK, shared=True):
-            yield self.columns_of(x, centre), self.outcome(y)
-
-    @staticmethod
-    def columns_of(x: Tensor, centre: Tensor) -> Tensor:
-        """Return examples as columns with the intercept first, float64 of shape [n, p], less their centre."""
-        given = x.flatten(1)
-        columns = given.new_empty(len(given), given.shape[1] + 1, dtype=torch.float64)
-        columns[:, 0], columns[:, 1:] = 1.0, given
-        return columns.sub_(centre)
+            yield columns_of(x, centre), self.outcome(y)
 
     def _named(self, p: int) -> tuple[str, ...]:
         return self._names if len(self._names) == p else (INTERCEPT, *(f"x{j}" for j in range(p - 1)))

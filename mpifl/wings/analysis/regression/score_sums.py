@@ -11,7 +11,6 @@ from torch import Tensor
 
 from mpifl.common import InputError
 from mpifl.sums import row_sums
-from mpifl.sums.row_sums import Part
 from mpifl.wings.analysis import exact_products as exact
 from mpifl.wings.analysis.regression.families import Family, Magnitudes, wide_log
 
@@ -81,8 +80,10 @@ class ScoreSums:
             w = ones if self.weights is None else columns[:, self.weights, None]
             weight, residual = terms.weight * w[:, 0], terms.residual[:, None]
             above = torch.cat([terms.likelihood[:, None] * w, ones, w, wide_log(w[:, 0])[:, None]], 1)
-            left = Part(columns, weight), Part(residual * w)
-            found = exact.products(left, (Part(columns), Part(residual)), left_tops, scored[1])
+            left = row_sums.Part(columns, weight), row_sums.Part(residual * w)
+            found = exact.products(
+                left, (row_sums.Part(columns), row_sums.Part(residual)), left_tops, scored[1]
+            )
             parts = found[:, :p, :p], found[:, p:], exact.products(above, ones, *alone)
             total += torch.cat([part.reshape(-1) for part in parts])
         return exact.packed(total)
@@ -112,6 +113,15 @@ class ScoreSums:
             (r * w, torch.cat([columns, r])),
             (torch.cat([ll * w, two, two * w, log]), two),
         )
+
+
+def columns_of(x: Tensor, centre: Tensor) -> Tensor:
+    """Return examples as columns with the intercept first, float64 of shape [n, p], less their centre, shape
+    [p] or []."""
+    given = x.flatten(1)
+    columns = given.new_empty(len(given), given.shape[1] + 1, dtype=torch.float64)
+    columns[:, 0], columns[:, 1:] = 1.0, given
+    return columns.sub_(centre)
 
 
 def predictor(columns: Tensor, beta: Tensor) -> Tensor:
