@@ -80,8 +80,8 @@ def products(
         right_tops: The same of `right`, shape [q].
     """
     sides = [[row_sums.Part(side)] if isinstance(side, Tensor) else side for side in (left, right)]
-    scales = (2.0**BITS / tops for tops in (left_tops, right_tops))
-    if (found := row_sums.products(*sides, *scales)) is not None:
+    found = row_sums.products(sides[0], sides[1], 2.0**BITS / left_tops, 2.0**BITS / right_tops)
+    if found is not None:
         return found
     a, b = (
         _filled_up(_side_by_side(side), tops)

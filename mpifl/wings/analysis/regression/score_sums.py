@@ -81,9 +81,8 @@ class ScoreSums:
             weight, residual = terms.weight * w[:, 0], terms.residual[:, None]
             above = torch.cat([terms.likelihood[:, None] * w, ones, w, wide_log(w[:, 0])[:, None]], 1)
             left = row_sums.Part(columns, weight), row_sums.Part(residual * w)
-            found = exact.products(
-                left, (row_sums.Part(columns), row_sums.Part(residual)), left_tops, scored[1]
-            )
+            right = row_sums.Part(columns), row_sums.Part(residual)
+            found = exact.products(left, right, left_tops, scored[1])
             parts = found[:, :p, :p], found[:, p:], exact.products(above, ones, *alone)
             total += torch.cat([part.reshape(-1) for part in parts])
         return exact.packed(total)
