@@ -4,6 +4,7 @@ from . import (
     local_sums as local_sums,
     mean as mean,
     node_sums as node_sums,
+    row_sums as row_sums,
 )
 from .aggregator import (
     REFERENCE as REFERENCE,

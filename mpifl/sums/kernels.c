@@ -1,17 +1,14 @@
 /* The inner loops of aggregation, fused: one pass over memory instead of up to five by tensor operations. kernels.py loads
  * this file and has each loop in tensor operations, too. Both give the same bits, so the compiler must not contract
- * products and sums (-ffp-contract=off), but where products are exact. */
+ * products and sums (-ffp-contract=off). */
 
 #include <stdint.h>
 #include <string.h>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
 #define VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
-/* for loops all of whose products are exact: then a product and a sum fused give the same bits */
-#define FUSED __attribute__((target_clones("avx512f", "fma", "default"), optimize("fp-contract=fast")))
 #else
 #define VECTORISED
-#define FUSED
 #endif
 
 #define BLOCK 256
@@ -115,41 +112,4 @@ VECTORISED void mpifl_between(float *restrict out, const float *const *rows, int
             for (int64_t i = 0; i < size; i++) total[i] += values[k][i];
         for (int64_t i = 0; i < size; i++) out[start + i] = (float)(total[i] / (double)(last - first)) + 0.0f;
     }
-}
-
-#define LEVELS 8 /* the sums of three slices, and of their products by five levels */
-#define EXACT 4096 /* rows whose sums of slices and of products have no rounding in float64 */
-#define WIDTH 64
-#define SLICE 524288.0 /* 2^19 */
-#define WHOLE 6755399441055744.0 /* 1.5 * 2^52: added and subtracted, it rounds to a whole number, ties to even */
-
-/* sums, of shape [LEVELS, columns], += the sums of the slices of numbers * scale, and of the products of two slices;
- * numbers have `stride` from row to row, and numbers * scale are at most 2^19 in magnitude */
-FUSED void mpifl_power_sums(int64_t *restrict sums, const float *restrict numbers, int64_t stride,
-                            const double *restrict scale, int64_t columns, int64_t rows) {
-    for (int64_t start = 0; start < rows; start += EXACT)
-        for (int64_t first = 0; first < columns; first += WIDTH) {
-            const int64_t end = rows - start < EXACT ? rows : start + EXACT;
-            const int64_t size = columns - first < WIDTH ? columns - first : WIDTH;
-            double total[LEVELS][WIDTH] = {{0}};
-            for (int64_t row = start; row < end; row++)
-                for (int64_t i = 0; i < size; i++) {
-                    const double x = numbers[row * stride + first + i] * scale[first + i];
-                    const double a = (x + WHOLE) - WHOLE, y = (x - a) * SLICE;
-                    const double b = (y + WHOLE) - WHOLE, z = (y - b) * SLICE;
-                    const double c = (z + WHOLE) - WHOLE;
-                    total[0][i] += a;
-                    total[1][i] += b;
-                    total[2][i] += c;
-                    total[3][i] += a * a;
-                    total[4][i] += a * b;
-                    total[5][i] += (a + a) * c + b * b;
-                    total[6][i] += b * c;
-                    total[7][i] += c * c;
-                }
-            for (int64_t level = 0; level < LEVELS; level++) {
-                const int64_t twice = level == 4 || level == 6; /* (a, b) and (b, a), (b, c) and (c, b) */
-                for (int64_t i = 0; i < size; i++) sums[level * columns + first + i] += (int64_t)total[level][i] << twice;
-            }
-        }
 }

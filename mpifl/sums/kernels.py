@@ -23,8 +23,6 @@ PIECE = 1 << 16
 """Elements that tensor operations handle at a time: 512 KiB of float64, which stay in the cache."""
 ROWS = 128
 """The most rows that `between` takes."""
-LEVELS = 8
-"""What `power_sums` adds up of a column: three slices, and their products by five levels."""
 
 
 def peak(vector: Tensor) -> float:
@@ -169,24 +167,6 @@ def between(rows: Sequence[Tensor], network: Tensor, first: int, last: int) -> T
     return found
 
 
-def power_sums(numbers: Tensor, scale: Tensor) -> Tensor | None:
-    """Return the sums of the slices of numbers and of the products of two slices, int64 [LEVELS, c].
-
-    Return None without the compiled loop, or where it cannot read the numbers. A slice has 19 bits.
-
-    Args:
-        numbers: Shape [n, c]; the loop reads float32 on the CPU, each row in one piece.
-        scale: What brings each column to 2^19 at most in magnitude, powers of two, float64 of shape [c].
-    """
-    library, (rows, columns) = compiled(), numbers.shape
-    in_rows = numbers.is_cpu and numbers.dtype == torch.float32 and (numbers.stride(1) == 1 or columns == 1)
-    if library is None or not in_rows:
-        return None
-    found, scale = torch.zeros(LEVELS, columns, dtype=torch.int64), scale.contiguous()
-    library.mpifl_power_sums(_at(found), _at(numbers), numbers.stride(0), _at(scale), columns, rows)
-    return found
-
-
 @functools.cache
 def compiled() -> Any:
     """Return the library of compiled loops, or None if there is none."""
@@ -199,8 +179,7 @@ def compiled() -> Any:
     library.mpifl_add_rounded.argtypes = [pointer, pointer, real, whole]
     library.mpifl_add_rounded.restype = None
     library.mpifl_between.argtypes = [pointer, pointer, whole, pointer, whole, whole, whole, whole]
-    library.mpifl_power_sums.argtypes = [pointer, pointer, whole, pointer, whole, whole]
-    library.mpifl_power_sums.restype = library.mpifl_between.restype = None
+    library.mpifl_between.restype = None
     library.mpifl_sum.argtypes = [pointer, pointer, pointer, whole, real, whole]
     library.mpifl_add.restype = library.mpifl_sum.restype = library.mpifl_mean.restype = None
     return library

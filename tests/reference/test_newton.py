@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 import torch
 from conftest import ranks
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from mpifl.cli.plan.played_rounds import play
 from mpifl.data import Targets
 from mpifl.data.shards.shards import Features, FederationSpec
 from mpifl.report.terminal import show_coefficients
 from mpifl.run.job import read_job
-from mpifl.wings.analysis import exact_products as exact
+from mpifl.sums import row_sums
+from mpifl.sums.row_sums import Part
+from mpifl.wings.analysis import exact_products as exact, predictor
 from mpifl.wings.analysis.regression.coefficients import compared_with, independent
 from mpifl.wings.analysis.regression.families import FAMILIES
 from scripts.write_shard import write_shard
@@ -240,6 +242,53 @@ def test_levels_of_products_are_those_of_the_slices_by_their_definition(
     a, b = map(cut, sides, tops)
     levels = [sum(a[i].T @ b[level - i] for i in range(level + 1)).tolist() for level in range(exact.SLICES)]
     assert exact.products(*sides, *tops).tolist() == levels
+
+
+NUMBERS = [0.0, -0.0, 1.0, -1.0, 0.5**19, -(0.5**20), 1.5 * 0.5**57, 5e-324, -1e-310, 1e-45, 3e38, -1e-30]
+INFINITE = torch.tensor([[1e300, 2.0**129], [np.inf, -np.inf], [np.nan, np.nan]], dtype=torch.float64)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 60), st.integers(1, 70), st.integers(0, 2**32), st.booleans())
+@example(1, 1, 1, 0, False)
+@example(exact.BLOCK, 60, 60, 1, True)
+def test_exact_sums_have_the_same_bits_in_c_and_in_tensors(
+    rows: int, p: int, q: int, seed: int, by_rows: bool
+) -> None:
+    """Columns are normal, constant, or of numbers of any size; they lie by row or by column, with a weight
+    for each row, on one thread or on several."""
+    draw = np.random.default_rng(seed)
+
+    def side(columns: int) -> torch.Tensor:
+        found = draw.normal(size=(rows, columns)) * 2.0 ** draw.integers(-120, 120, columns)
+        found[:, draw.random(columns) < 0.2] = draw.choice(NUMBERS)
+        mixed = draw.random(columns) < 0.3
+        found[:, mixed] = draw.choice(NUMBERS, (rows, mixed.sum()))
+        return torch.from_numpy(found if by_rows else np.asfortranarray(found))
+
+    left, right, last = side(p), side(q), side(1)
+    weights = torch.from_numpy(draw.random(rows))
+    parts = [Part(left, weights), Part(last)], [Part(right), Part(last, weights)]
+    tops = [
+        exact.powers_above(torch.cat(pair, 1).abs().amax(0)).clamp(min=2.0**-126)
+        for pair in ((left, last), (right, last))
+    ]
+    beta = side(q)[0].contiguous()
+
+    def summed() -> tuple[torch.Tensor, ...]:
+        counts = exact.exponent_counts(right), exact.exponent_counts(INFINITE)
+        return exact.products(*parts, *tops), predictor(right, beta), *counts
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_sums, "LEAST", 1 << 12)
+        found = summed()
+        patch.setattr(torch, "get_num_threads", lambda: 3)
+        threaded = summed()
+        patch.setattr(row_sums, "compiled", lambda: None)
+        wanted = summed()
+    assert int(wanted[-1].reshape(2, -1)[:, -1].sum()) == INFINITE.numel()
+    for ways in zip(found, threaded, wanted, strict=True):
+        assert len({way.numpy().tobytes() for way in ways}) == 1
 
 
 @settings(max_examples=40, deadline=None)

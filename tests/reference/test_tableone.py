@@ -23,7 +23,7 @@ from mpifl.common import InputError
 from mpifl.data.shards import record_of
 from mpifl.data.shards.shards import Features, FederationSpec
 from mpifl.report.terminal import show_stats
-from mpifl.sums import kernels
+from mpifl.sums import row_sums
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
 from mpifl.wings.analysis import exact_products as exact
@@ -252,7 +252,7 @@ def test_sums_of_numbers_and_squares_are_whole_numbers_that_c_and_tensors_share(
     tops = exact.powers_above(rows.abs().amax(0).double())
     with pytest.MonkeyPatch.context() as patch:
         found = power_sums(rows, tops)
-        patch.setattr(kernels, "compiled", lambda: None)
+        patch.setattr(row_sums, "compiled", lambda: None)
         assert torch.equal(found, power_sums(rows, tops))
     for column, top, sums in zip(rows.T.tolist(), tops.tolist(), found.T.tolist(), strict=True):
         whole = [round(Fraction(number) / Fraction(top) * 2**57) for number in column]
@@ -265,7 +265,7 @@ def test_sums_of_numbers_and_squares_are_whole_numbers_that_c_and_tensors_share(
 def test_the_compiled_loop_takes_as_many_rows_as_a_column_may_have_between_two_carries() -> None:
     rows = torch.full((2 * exact.BLOCK + 1, 3), torch.finfo(torch.float32).max)
     tops, scale = torch.full((3,), 2.0**128, dtype=torch.float64), 2.0**-109
-    found = kernels.power_sums(rows, torch.full((3,), scale, dtype=torch.float64))
+    found = row_sums.power_sums(rows, torch.full((3,), scale, dtype=torch.float64))
     parts = [power_sums(part, tops) for part in rows.split(exact.BLOCK)]
     assert found is None or torch.equal(found, torch.stack(parts).sum(0))
 

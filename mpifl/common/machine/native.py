@@ -1,6 +1,6 @@
 """Loops in C: a C file beside a module, built once for each user and kept in the user's cache.
 
-Building it takes a fifth of a second. A module with such loops has them in tensor operations, too, with the
+Building one takes about a second. A module with such loops has them in tensor operations, too, with the
 same bits. So only the time depends on the compiler.
 """
 

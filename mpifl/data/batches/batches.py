@@ -130,9 +130,18 @@ class Batches:
             columns = [*found, *(b[block] for b in beside)]
             yield from zip(*(sliced(column, size) for column in columns), strict=True)
 
-    def in_order(self, size: int, only: Sequence[int] | None = None) -> Iterator[tuple[Tensors, Tensors]]:
+    def in_order(
+        self, size: int, only: Sequence[int] | None = None, *, shared: bool = False
+    ) -> Iterator[tuple[Tensors, Tensors]]:
         """Yield all examples once, in the order of the shard, `size` at a time. Large examples come in
-        smaller batches, so that a model's memory is bounded. `only` lists the wanted batches by number."""
+        smaller batches, so that a model's memory is bounded.
+
+        Args:
+            size: Examples of a batch.
+            only: The wanted batches by number.
+            shared: Whether a batch may be a part of the mapped shard, which nobody may write to. It is not
+                copied then.
+        """
         size = self.bounded(size)
         if self._ragged:
             blocks = zip(_those(torch.split(torch.arange(len(self)), size), only), strict=True)
@@ -141,7 +150,8 @@ class Batches:
         self._settle()
         x, y = each(self._here, self._x), each(self._here, self._y)
         pairs = zip(_those(sliced(x, size), only), _those(sliced(y, size), only), strict=True)
-        yield from ahead(self._lent, list(pairs), by_a_thread=self.travels)
+        make = self._shown if shared else self._lent
+        yield from ahead(make, list(pairs), by_a_thread=self.travels)
 
     def bounded(self, size: int) -> int:
         """Return how many examples `in_order` takes at a time, at most `size`."""
@@ -226,8 +236,12 @@ class Batches:
     def _lent(self, x: Tensors, y: Tensors) -> tuple[Tensors, Tensors]:
         """Return examples that a model may overwrite: a model that works in place must not write to the
         mapped shard."""
-        seen, aimed = each(self._seen, x, self._features), each(self._aimed, y, self._y_dtype)
+        seen, aimed = self._shown(x, y)
         return each(_apart, seen, x), each(_apart, aimed, y)
+
+    def _shown(self, x: Tensors, y: Tensors) -> tuple[Tensors, Tensors]:
+        """Return examples in the form for a model. What has this form already is not copied."""
+        return each(self._seen, x, self._features), each(self._aimed, y, self._y_dtype)
 
     def _block(self, size: int) -> int:
         if self._ragged:

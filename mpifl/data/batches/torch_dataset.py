@@ -43,9 +43,12 @@ class Examples(Dataset[tuple[Tensors, Tensors]]):
         x, y = self._batches.take(torch.arange(len(self))[torch.as_tensor(indices)])  # -1 is the last
         return [(each(itemgetter(i), x), each(itemgetter(i), y)) for i in range(len(indices))]
 
-    def in_order(self, size: int) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yield all examples once, in the shard's order, at most `size` at a time."""
-        return self._batches.in_order(size)
+    def in_order(self, size: int, *, shared: bool = False) -> Iterator[tuple[Tensors, Tensors]]:
+        """Yield all examples once, in the shard's order, at most `size` at a time.
+
+        With `shared` they may be parts of the mapped shard, which nobody may write to, and not copies.
+        """
+        return self._batches.in_order(size, shared=shared)
 
     def cut(self, index: int, box: Sequence[slice]) -> tuple[Tensors, Tensors]:
         """Return a part of an example, and read only that part.

@@ -20,6 +20,7 @@ from .regression import (
     OutcomeModel as OutcomeModel,
     ProportionalHazards as ProportionalHazards,
     RowSums as RowSums,
+    columns_of as columns_of,
     predictor as predictor,
     reach_of as reach_of,
     wide_exp as wide_exp,

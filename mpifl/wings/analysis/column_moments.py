@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mpifl.sums import kernels
+from mpifl.sums import row_sums
 from mpifl.wings.analysis import exact_products as exact
 
 LEVELS = 2 * exact.SLICES - 1
@@ -41,7 +41,7 @@ def power_sums(columns: Tensor, tops: Tensor) -> Tensor:
         columns: At most `exact.BLOCK` rows, float32 of shape [n, c].
         tops: Powers of two above all magnitudes of each column, float64 of shape [c].
     """
-    if (found := kernels.power_sums(columns, 2.0**exact.BITS / tops)) is not None:
+    if (found := row_sums.power_sums(columns, 2.0**exact.BITS / tops)) is not None:
         return found
     parts = exact.slices(columns.double(), tops)
     squares = torch.zeros(LEVELS, columns.shape[1], dtype=torch.int64)

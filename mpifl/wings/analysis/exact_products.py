@@ -2,16 +2,21 @@
 
 Each number is cut into slices of a few bits (Ozaki et al. 2012, "Error-free transformations of matrix
 multiplication", section 3). Slices are whole numbers in float64, so a matrix product of them is exact in any
-order. What is left out is below 2^-57 of the largest magnitude of its column.
+order. What is left out is below 2^-57 of the largest magnitude of its column. `mpifl/sums/row_sums.c` has the
+products and their slices in C, with the same bits.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-BITS, SLICES = 19, 3
+from mpifl.sums import row_sums
+
+BITS, SLICES = 19, row_sums.SLICES
 BLOCK = 1 << 12
 """Rows of one matrix product: 2 * BITS + 12 bits are below the 53 bits of float64. With 50 columns 2^11 and
 2^13 rows took a tenth longer."""
@@ -29,9 +34,15 @@ WORD = 32
 
 def exponent_counts(columns: Tensor) -> Tensor:
     """Return how many numbers of each column have each exponent, flat, from shape [n, p]; zeros count
-    nowhere."""
-    exponents = torch.frexp(columns).exponent.clamp(LOWEST, HIGHEST) - LOWEST
-    places = exponents + EXPONENTS * torch.arange(columns.shape[1])
+    nowhere, and numbers that are not finite have the highest one."""
+    if (found := row_sums.exponent_counts(columns, LOWEST, HIGHEST)) is not None:
+        return found.reshape(-1)
+    exponents = torch.frexp(columns).exponent.clamp(LOWEST, HIGHEST)
+    places = (
+        torch.where(columns.isfinite(), exponents, HIGHEST)
+        - LOWEST
+        + EXPONENTS * torch.arange(columns.shape[1])
+    )
     return torch.bincount(places[columns != 0].long(), minlength=EXPONENTS * columns.shape[1])
 
 
@@ -54,27 +65,33 @@ def powers_above(magnitudes: Tensor) -> Tensor:
     return torch.exp2(torch.frexp(magnitudes).exponent.double())
 
 
-def products(left: Tensor, right: Tensor, left_tops: Tensor, right_tops: Tensor) -> Tensor:
+def products(
+    left: Tensor | Sequence[row_sums.Part],
+    right: Tensor | Sequence[row_sums.Part],
+    left_tops: Tensor,
+    right_tops: Tensor,
+) -> Tensor:
     """Return `left.T @ right` in three levels of whole numbers, int64 of shape [SLICES, p, q].
 
     Args:
-        left: At most BLOCK rows, float64 of shape [n, p].
-        right: As many rows, shape [n, q].
+        left: At most BLOCK rows, float64 of shape [n, p]; or parts of them, which lie beside each other.
+        right: As many rows, shape [n, q]; or parts.
         left_tops: Powers of two above the magnitudes of each column, at all silos; shape [p].
         right_tops: The same of `right`, shape [q].
     """
-    a, b = _filled_up(left, left_tops), _filled_up(right, right_tops)
+    sides = [[row_sums.Part(side)] if isinstance(side, Tensor) else side for side in (left, right)]
+    found = row_sums.products(sides[0], sides[1], 2.0**BITS / left_tops, 2.0**BITS / right_tops)
+    if found is not None:
+        return found
+    a, b = (
+        _filled_up(_side_by_side(side), tops)
+        for side, tops in zip(sides, (left_tops, right_tops), strict=True)
+    )
     found = torch.zeros(SLICES, a.shape[1], b.shape[1], dtype=torch.int64)
     for nth, slice in enumerate(a):
         beside = slice @ b[: SLICES - nth].flatten(0, 1).T
         found[nth:] += beside.unflatten(1, (-1, b.shape[1])).transpose(0, 1).long()
-    return found[:, : left.shape[1], : right.shape[1]]
-
-
-def side_by_side(*parts: Tensor) -> Tensor:
-    """Return columns beside each other, shape [n, p]. Each lies in one piece, as `products` takes them
-    fastest."""
-    return torch.cat([part.T for part in parts]).T
+    return found[:, : len(left_tops), : len(right_tops)]
 
 
 def cell_sums(numbers: Tensor, tops: Tensor, cell: Tensor, cells: int) -> Tensor:
@@ -131,6 +148,13 @@ def slices(numbers: Tensor, tops: Tensor) -> Tensor:
     """Return the leading slices of numbers, the highest first, float64 of shape [SLICES, n, q]; whole numbers
     of at most BITS bits."""
     return _by_column(numbers, tops, len(tops)).transpose(1, 2)
+
+
+def _side_by_side(parts: Sequence[row_sums.Part]) -> Tensor:
+    """Return all columns times their weights, shape [n, p]. Each lies in one piece, as slices are cut
+    fastest."""
+    whole = (one.numbers if one.weights is None else one.numbers * one.weights[:, None] for one in parts)
+    return torch.cat([one.T for one in whole]).T
 
 
 def _filled_up(numbers: Tensor, tops: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ class FederationColumns:
         """Yield the numbers of a silo in blocks: the first of their columns, and float32 of shape [n, c]; n
         is `exact.BLOCK` at most."""
         for split in filter(silo.has, OWN_SPLITS):
-            for x, y in silo.split(split).in_order(exact.BLOCK):
+            for x, y in silo.split(split).in_order(exact.BLOCK, shared=True):
                 features = x.float().reshape(-1, self.features)
                 for first, numbers in ((0, features), (self.features, self._outcome(y))):
                     yield from ((first, block) for block in numbers.split(exact.BLOCK))

@@ -17,6 +17,7 @@ from .newton_step import (
 )
 from .score_sums import (
     RowSums as RowSums,
+    columns_of as columns_of,
     predictor as predictor,
     reach_of as reach_of,
 )

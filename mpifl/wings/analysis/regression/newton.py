@@ -146,7 +146,7 @@ class Newton(NewtonFit):
 
     def own_start(self, silo: Silo) -> float:
         """Return the intercept by the mean of a silo's outcomes."""
-        y = [self.outcome(y) for _, y in silo.split("train").in_order(exact.BLOCK)]
+        y = [self.outcome(y) for _, y in silo.split("train").in_order(exact.BLOCK, shared=True)]
         return self.family.start(float(torch.cat(y).mean()))
 
     def _score_sums(self, beta: Tensor, tops: Tensor, reach: Tensor) -> ScoreSums:
@@ -157,7 +157,7 @@ class Newton(NewtonFit):
         two = top.new_full((1,), 2.0)
         parts = (
             exact.products(torch.ones_like(y)[:, None], _with_ones(y), two, torch.cat([two, top]))
-            for y in map(self.outcome, (y for _, y in silo.split("train").in_order(exact.BLOCK)))
+            for y in (self.outcome(y) for _, y in silo.split("train").in_order(exact.BLOCK, shared=True))
         )
         return silo.update(outcomes=summed(exact.packed(torch.as_tensor(sum(parts)))))
 

@@ -25,7 +25,7 @@ from mpifl.wings.analysis.regression.newton_step import (
     newton_step,
     uncentred,
 )
-from mpifl.wings.analysis.regression.score_sums import RowSums
+from mpifl.wings.analysis.regression.score_sums import RowSums, columns_of
 from mpifl.wings.analysis.regression.silo_fits import SiloFits, own_fit
 from mpifl.wire import MOST_SCALARS, Update, summed
 
@@ -304,10 +304,8 @@ class NewtonFit(WholeSums):
 
     def blocks(self, silo: Silo, centre: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the training examples in blocks, less the columns' centre, shape [p] or []; see `Blocks`."""
-        for x, y in silo.split("train").in_order(exact.BLOCK):
-            columns = x.double().flatten(1)
-            whole = exact.side_by_side(columns.new_ones(len(columns), 1), columns)
-            yield whole - centre, self.outcome(y)
+        for x, y in silo.split("train").in_order(exact.BLOCK, shared=True):
+            yield columns_of(x, centre), self.outcome(y)
 
     def _named(self, p: int) -> tuple[str, ...]:
         return self._names if len(self._names) == p else (INTERCEPT, *(f"x{j}" for j in range(p - 1)))

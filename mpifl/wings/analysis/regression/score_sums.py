@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError
+from mpifl.sums import row_sums
 from mpifl.wings.analysis import exact_products as exact
 from mpifl.wings.analysis.regression.families import Family, Magnitudes, wide_log
 
@@ -77,10 +78,11 @@ class ScoreSums:
             terms = self.family.terms(predictor(columns, self.beta), y)
             ones = columns[:, :1]
             w = ones if self.weights is None else columns[:, self.weights, None]
-            weight, residual = terms.weight[:, None] * w, terms.residual[:, None]
+            weight, residual = terms.weight * w[:, 0], terms.residual[:, None]
             above = torch.cat([terms.likelihood[:, None] * w, ones, w, wide_log(w[:, 0])[:, None]], 1)
-            left = exact.side_by_side(columns * weight, residual * w)
-            found = exact.products(left, exact.side_by_side(columns, residual), left_tops, scored[1])
+            left = row_sums.Part(columns, weight), row_sums.Part(residual * w)
+            right = row_sums.Part(columns), row_sums.Part(residual)
+            found = exact.products(left, right, left_tops, scored[1])
             parts = found[:, :p, :p], found[:, p:], exact.products(above, ones, *alone)
             total += torch.cat([part.reshape(-1) for part in parts])
         return exact.packed(total)
@@ -112,8 +114,19 @@ class ScoreSums:
         )
 
 
+def columns_of(x: Tensor, centre: Tensor) -> Tensor:
+    """Return examples as columns with the intercept first, float64 of shape [n, p], less their centre, shape
+    [p] or []."""
+    given = x.flatten(1)
+    columns = given.new_empty(len(given), given.shape[1] + 1, dtype=torch.float64)
+    columns[:, 0], columns[:, 1:] = 1.0, given
+    return columns.sub_(centre)
+
+
 def predictor(columns: Tensor, beta: Tensor) -> Tensor:
     """Return X beta, shape [n], column by column: a matrix product's bits may depend on the other rows."""
+    if (found := row_sums.predictor(columns, beta)) is not None:
+        return found
     eta = torch.zeros(len(columns), dtype=torch.float64)
     for column, coefficient in zip(columns.T, beta.tolist(), strict=True):
         eta = eta + column * coefficient

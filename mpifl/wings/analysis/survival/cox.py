@@ -20,6 +20,7 @@ from mpifl.wings.analysis import (
     OutcomeModel,
     ProportionalHazards,
     RowSums,
+    columns_of,
     exact_products as exact,
     predictor,
     reach_of,
@@ -224,8 +225,7 @@ class Cox(NewtonFit):
         """Yield the training rows in blocks: columns less their centre, the intercept first, and times and
         events."""
         for x, pairs in pairs_of(silo, "train"):
-            columns = x.double().flatten(1)
-            yield torch.cat([columns.new_ones(len(columns), 1), columns], 1) - centre, pairs
+            yield columns_of(x, centre), pairs
 
     def _bounds(self, beta: Tensor, tops: Tensor) -> Tensor:
         """Return powers of two above all that a silo may send, in its order. Two rows lie apart by 2 tops."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mpifl.sums import row_sums
 from mpifl.wings.analysis import exact_products as exact, predictor, wide_exp
 from mpifl.wings.analysis.survival.partial_likelihood import RiskSets
 from mpifl.wings.analysis.survival.time_grid import TimeGrid
@@ -99,7 +100,7 @@ class PooledRisks:
             last = place.clamp(min=0)
             come = hazard[last] * (place >= 0) - spared[last] * pairs[:, 1]
             weight = wide_exp(predictor(columns, self.beta)) * come
-            total += exact.products(columns * weight[:, None], columns, self.tops * top, self.tops)
+            total += exact.products([row_sums.Part(columns, weight)], columns, self.tops * top, self.tops)
         return exact.packed(total)
 
     def unpacked_second(self, words: Tensor, hazard: Tensor) -> Tensor:

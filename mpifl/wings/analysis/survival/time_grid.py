@@ -72,7 +72,7 @@ def pairs_of(silo: Silo, split: str) -> Iterator[tuple[Tensor, Tensor]]:
     Raises:
         InputError: a time is missing or infinite.
     """
-    for x, y in silo.split(split).in_order(exact.BLOCK):
+    for x, y in silo.split(split).in_order(exact.BLOCK, shared=True):
         pairs = times_and_events(y).double()
         if not pairs.isfinite().all():
             raise InputError("a time is missing or infinite; correct it, or leave the row out")
