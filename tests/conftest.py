@@ -14,14 +14,21 @@ from typing import Any
 import kept_commands  # noqa: F401 - before anything calls a program
 import pytest
 import suite_shards
+from hypothesis import settings
 from starting import ROOT, python, rank_environment, warm_executable, warm_folder  # noqa: F401
 
 from data_prep.cli import app as data_prep
 from mpifl.common.machine import imports
 
+settings.register_profile("drawn alike", deadline=None, derandomize=True, database=None, max_examples=60)
+settings.load_profile("drawn alike")
+"""Here, before any file of tests is read: what a test draws is the same in each run, whichever files are."""
 RANKS = (1, 2, 3, 5)
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 """As in an activated environment. Messages name the package's commands by what the PATH has."""
+for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+    del os.environ[name]
+"""Tests talk with this machine alone, which a proxy would not find."""
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 """Threads of torch that wait for others sleep: by default they keep a core busy that other ranks need."""
 if not os.environ.get("MPIFL_SLOW"):

@@ -34,7 +34,8 @@ def warm_folder() -> Path:
     """
     if told := os.environ.get("WARM_FOLDER"):
         return Path(told)
-    folder = tempfile.TemporaryDirectory()
+    too_long = len(tempfile.gettempdir()) > 80  # a socket's path takes 107 bytes
+    folder = tempfile.TemporaryDirectory(dir="/tmp" if too_long else None)
     os.mkfifo(Path(folder.name) / "ends")
     held = os.open(Path(folder.name) / "ends", os.O_RDWR | os.O_CLOEXEC)
     atexit.register(lambda: (os.close(held), folder.cleanup()))

@@ -87,7 +87,7 @@ def test_shards_are_written_before_the_last_digest_is_there(tmp_path, monkeypatc
     written, digest, waited = threading.Event(), reading.content_digest, []
 
     def late(file):
-        waited.append(written.wait(60))
+        waited.append(written.wait(180))
         return digest(file)
 
     monkeypatch.setattr(reading, "content_digest", late)

@@ -260,7 +260,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 def test_what_is_wrong_with_a_job_is_said_once_whatever_the_ranks(yard: Path, tmp_path: Path) -> None:
     arguments = train(yard / "plain.toml", tmp_path / "run", "--set", "local.lr=-1")
     with Command(tmp_path / "command", 2, *arguments) as command:
-        assert command.end(30).code == 2
+        assert command.end().code == 2
     (line,) = own_lines(command.err)
     assert line.startswith(f"error: {yard / 'plain.toml'}: [local] lr = -1: ")
     assert command.out == ""
@@ -280,6 +280,6 @@ def test_the_demo_ends_in_time(digits: Path, tmp_path: Path) -> None:
     with Command(
         tmp_path / "command", 3, *train(ROOT / "jobs" / "demo.toml", tmp_path / "run", *shards)
     ) as command:
-        assert command.end(60).code == 0
+        assert command.end().code == 0
     assert own_lines(command.err) == []
     assert lines_of(tmp_path / "run") == 30

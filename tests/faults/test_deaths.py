@@ -27,8 +27,8 @@ from faults.processes import (
     tree,
 )
 
-SOON = 10
-"""Seconds in which a job ends after one of its ranks has failed."""
+SOON = 100
+"""Seconds in which a job ends after one of its ranks has failed, on a loaded machine; ranks wait for 300."""
 TERM, USR1 = signal.SIGTERM, signal.SIGUSR1
 
 
@@ -182,7 +182,7 @@ def test_a_line_that_is_not_finite_ends_the_training_in_a_line(yard: Path, tmp_p
     run = tmp_path / "run"
     arguments = train(yard / "split.toml", run)
     with Command(tmp_path / "command", 2, *arguments, trouble={"nan": [silo, 3]}) as command:
-        assert command.end(30).code == 3
+        assert command.end().code == 3
     (line,) = [line for line in own_lines(command.err) if line.startswith("error: ")]
     assert "round 3 was lost" in line
     assert "a line is not finite; training diverged, use a lower [local] lr" in line
@@ -195,7 +195,7 @@ def test_a_line_longer_than_any_is_its_silos_fault_and_nobody_waits_for_it(
 ) -> None:
     arguments = train(yard / "split.toml", tmp_path / "run")
     with Command(tmp_path / "command", 2, *arguments, trouble={"long": [2, 3]}) as command:
-        assert command.end(60).code == 3
+        assert command.end().code == 3
     (line,) = [line for line in own_lines(command.err) if line.startswith("error: ")]
     assert "a line has shape [20000000, 1]: 80000000 bytes, and at most 67108864" in line
 
@@ -230,7 +230,7 @@ def test_a_failing_worker_says_where_in_a_line_and_leaves_the_run_as_it_was(
     before = tree(run)
     arguments = train(yard / "steady.toml", run, "--resume")
     with Command(tmp_path / "command", 3, *arguments, trouble={"model": 1}) as command:
-        assert command.end(30).code
+        assert command.end().code
     assert "Traceback" not in command.err
     assert command.err.count("KeyError: 'no such layer'") == 1
     assert "rank 1: error: " in command.err
@@ -249,7 +249,8 @@ def test_an_evaluation_that_fails_costs_no_training(yard: Path, untroubled: Path
 
 
 def test_kills_at_any_moment_do_no_harm(yard: Path, untroubled: Path, tmp_path: Path) -> None:
-    seed = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(1 << 32)))
+    anew = random.SystemRandom().randrange(1 << 32) if os.environ.get("MPIFL_SLOW") else 0
+    seed = int(os.environ.get("FAULT_SEED", anew))
     print(f"the moments were drawn from FAULT_SEED={seed}")
     moments = random.Random(seed)
     run = tmp_path / "run"

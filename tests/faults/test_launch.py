@@ -147,7 +147,7 @@ def test_a_signal_to_the_command_ends_its_ranks_with_a_checkpoint(
     with Command(tmp_path / "command", 1, *arguments, trouble={"hold": 3}) as command:
         command.reached()
         os.kill(command.session, number)
-        assert command.release().end(20).code == 75
+        assert command.release().end().code == 75
     assert max(checkpoints(tmp_path / "run")) == 3
     assert f"--out {tmp_path / 'run'} --ranks 2 --resume" in command.out
 
@@ -165,7 +165,7 @@ def test_a_signal_that_the_launcher_hands_to_nobody_is_heard_by_ranks_that_come_
     with Command(tmp_path / "command", 1, *arguments, MPIFL_MPIRUN=starts) as command:
         command.until(waits.exists, "its launcher")
         os.kill(command.session, TERM)
-        assert command.end(60).code == 75
+        assert command.end().code == 75
     assert "stopped by a signal" in command.out + command.err
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
@@ -195,8 +195,8 @@ def test_a_command_that_is_killed_takes_its_ranks_along(yard: Path, tmp_path: Pa
         command.until(lambda: lines_of(run) > 2, "some rounds")
         workers = [pid_of(run, rank) for rank in (0, 1)]
         os.kill(command.session, signal.SIGKILL)
-        assert command.end(10).code == -signal.SIGKILL
-        deadline = time.monotonic() + 5
+        assert command.end().code == -signal.SIGKILL
+        deadline = time.monotonic() + 180
         # MPICH gives them a session of their own
         while any(Path(f"/proc/{pid}").exists() for pid in workers):
             assert time.monotonic() < deadline, "ranks were left behind"
@@ -211,7 +211,7 @@ def test_a_signal_before_the_training_begins_is_no_accident(
     with Command(tmp_path / "command", 1, *arguments, cold=True) as command:
         command.until(lambda: _listens(command.session), "its handlers")
         os.kill(command.session, number)
-        assert command.end(30).code == 75
+        assert command.end().code == 75
     assert "stopped by a signal" in command.out + command.err
     assert "Traceback" not in command.err
     assert not (tmp_path / "run" / "model.safetensors").exists()
@@ -295,7 +295,7 @@ def test_a_read_only_run_folder_is_one_line_and_loses_nothing(
     environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{environment['PYTHONPATH']}"
     command = [*plain, sys.executable, *train(yard / "steady.toml", run, "--resume")]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
     finally:
         run.chmod(0o700)
     assert done.returncode == 2, done.stderr

@@ -51,7 +51,7 @@ def _play(digits: Path, folder: Path, **lie: object) -> tuple[Command, Path]:
     told = {"RELAY": json.dumps(lie), "MPIFL_RANKS_PER_NODE": "2", "MPIFL_TRANSFER_TIMEOUT": "5"}
     _, _, *arguments = train(folder / "job.toml", folder / "run")
     with Command(folder / "command", 4, HERE / "relaying.py", *arguments, trouble={}, **told) as command:
-        command.end(100)
+        command.end()
     return command, folder / "run"
 
 

@@ -113,7 +113,7 @@ def test_a_masked_sum_needs_no_buffers_of_mpi(
 ) -> None:
     run, trouble = tmp_path / "run", {"unbuffered": True}
     with Command(tmp_path / "command", 3, *_secure(yard, run), trouble=trouble) as command:
-        assert command.end(40).code == 0
+        assert command.end().code == 0
     assert outcome(run) == outcome(mended[1])
 
 

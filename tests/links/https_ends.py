@@ -101,13 +101,33 @@ def served(folder: Path, quota: int = 1 << 30, port: int = 0) -> Iterator[Letter
         over.set()
         thread.join()
         server.server_close()
-        for connection in [*server._due]:
-            with suppress(OSError):
-                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+        def ended() -> bool:
+            for connection in [*server._due]:
+                with suppress(OSError):
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+            return threads_of(server) == 0
+
+        until(ended)
+
+
+def threads_of(server: LetterServer) -> int:
+    """Return how many connections a server still serves."""
+    target = type(server).process_request_thread.__name__
+    return sum(f"({target})" in one.name for one in threading.enumerate())
+
+
+@contextmanager
+def port_to_be() -> Iterator[int]:
+    """Keep a port of this machine free for a server that is still to come: no other program is given it."""
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield kept.getsockname()[1]
 
 
 class CuttingProxy:
-    """A proxy for CONNECT that cuts each connection after so many bytes.
+    """A proxy for CONNECT that cuts each connection after so many bytes, and at most 16,384 more.
 
     Attributes:
         url: What HTTPS_PROXY is to say.
@@ -132,7 +152,9 @@ class CuttingProxy:
     def _serve(self, near: socket.socket) -> None:
         told = b""
         while b"\r\n\r\n" not in told:
-            told += near.recv(4096)
+            if not (part := near.recv(4096)):
+                return near.close()
+            told += part
         self.asked.append(told)
         host, port = told.split()[1].decode().rsplit(":", 1)
         try:
@@ -153,11 +175,10 @@ class CuttingProxy:
                 self.counts[way] += len(part)
                 target.sendall(part)
                 if left[0] <= 0:
-                    self.cuts += 1
+                    self.cuts += left[0] + len(part) > 0  # or the other way has cut it
                     break
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # who is slow has what was on its way before the other end knows of the cut
+            target.shutdown(socket.SHUT_WR)
 
 
 @dataclass
@@ -174,7 +195,7 @@ class HttpsEnds(TwoEnds):
         return HttpsLink(HttpsServer(url=f"https://localhost:{self.port}", key=self.key), RUN, own, inbox)
 
 
-def until(true, seconds: float = 10.0) -> None:
+def until(true, seconds: float = 60.0) -> None:
     """Wait until something holds."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -244,14 +244,16 @@ def test_the_order_of_rows_is_nobodys_and_none_is_sent_in_its_tables_order(world
 
 def test_no_id_is_in_a_file_or_at_rank_0(world: Path) -> None:
     names = [f"-{number:05d}-".encode() for number in range(100)]
+    # no shorter: three given letters stood by chance among the 50 kB of masked ids in one run of 340
+    names += [
+        start.encode() for start in ("Zoe-000", normalize("NFC", "Zoë-000"), normalize("NFD", "Zoë-000"))
+    ]
     written = [path for path in world.glob("yes-*/out*/*") if path.is_file()]
     assert len(written) > 5 * CASES
     for path in [*written, *world.glob("yes-*/seen.bin")]:
         content = path.read_bytes()
         assert content
         assert not [name for name in names if name in content]
-        assert "Zoë".encode() not in content
-        assert b"Zoe" not in content
 
 
 def test_rank_0_sees_another_string_of_an_id_in_each_alignment(world: Path) -> None:

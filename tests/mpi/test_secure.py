@@ -97,7 +97,7 @@ def test_what_the_server_and_leaders_take_in_is_noise(played: Path) -> None:
     found = list(correlations(played, "masked"))
     # each of 7 silos in two rounds, held against two sums of neighbours and two of nodes a round
     assert len(found) == 14 * 4 * 2
-    assert max(found) < 5 / math.sqrt(parameters)
+    assert max(found) < 7 / math.sqrt(parameters)  # by chance in one of 10^9 runs, whose masks are new
     buffers = [content for rank in LEADERS for content in sums(played, "masked", rank)]
     buffers.append(b"".join(tails(played, "masked", 0)))
     assert max(map(unevenness, buffers)) < 8

@@ -37,17 +37,17 @@ def test_a_sweep_under_mpirun_stops_goes_on_and_compares(digits: Path, tmp_path:
         stopped = subprocess.Popen(
             [sys.executable, *words], cwd=tmp_path, env=environment, stdout=out, stderr=out
         )
-    first, deadline = tmp_path / "sw" / "local.lr=0.05", time.monotonic() + 60
+    first, deadline = tmp_path / "sw" / "local.lr=0.05", time.monotonic() + 180
     while not ((first / "metrics.jsonl").exists() and (first / "metrics.jsonl").stat().st_size):
         assert time.monotonic() < deadline, (tmp_path / "out").read_text()
         time.sleep(0.02)
     os.kill(stopped.pid, signal.SIGINT)
-    assert stopped.wait(60) == 75, (tmp_path / "out").read_text()
+    assert stopped.wait(180) == 75, (tmp_path / "out").read_text()
     assert "the same command continues" in (tmp_path / "out").read_text()
     done = len((first / "metrics.jsonl").read_text().splitlines())
     assert 0 < done < 150
     finished = subprocess.run(
-        [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90
+        [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "sw/local.lr=0.1" in finished.stdout
@@ -84,7 +84,7 @@ def test_a_second_signal_ends_a_sweep_and_its_ranks_at_once(n: int, digits: Path
         assert command.ended is None
         os.kill(command.session, signal.SIGINT)
         assert command.end(20).code == 75
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 180
         while any(process.exists() for process in processes):
             assert time.monotonic() < deadline, "ranks live on"
             time.sleep(0.05)

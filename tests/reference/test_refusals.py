@@ -243,7 +243,7 @@ def test_an_unknown_key_is_answered_with_those_that_are(main: Main, tables: Any,
 
 def test_the_command_itself_refuses(folders: Path, tmp_path: Path) -> None:
     job = write_job(tmp_path / "job.toml", folders / "toy", **of("scaffold", local={"optimizer": "adam"}))
-    done = ranks(1, "-m", "mpifl", "train", job, "--out", tmp_path / "run", timeout=60)
+    done = ranks(1, "-m", "mpifl", "train", job, "--out", tmp_path / "run", timeout=180)
     assert_refused((done.returncode, done.stderr), str(job), "scaffold", "optimizer = 'sgd'")
     assert not (tmp_path / "run").exists()
 

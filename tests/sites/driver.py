@@ -7,16 +7,16 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from conftest import ROOT, rank_environment
 from faults.processes import Command
-from links.https_ends import pin, write_certificate
+from links.https_ends import pin, port_to_be, write_certificate
 from sites import kit
 
 from mpifl.wings.sites.consents import HttpsServer
@@ -50,8 +50,8 @@ class SitesRun:
         https: bool = False,
     ) -> None:
         self.base, self.job, self.shards, self.ranks, self._die = base, job, shards, ranks, die or {}
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._kept = ExitStack()
+        self._port = self._kept.enter_context(port_to_be())
         server = HttpsServer(url=f"https://localhost:{self._port}", key=pin()) if https else None
         kit.set_up(base, job, sites, https=server)
         for name in (kit.COORDINATOR, *sites):
@@ -106,6 +106,7 @@ class SitesRun:
         if self._copier is not None:
             self._copier.kill()
             self._copier.wait()
+        self._kept.close()
 
     def serve(self) -> Command:
         """Start the server, perhaps again."""
@@ -139,7 +140,7 @@ class SitesRun:
 
     def until_dead(self, name: str, point: str) -> None:
         """Wait until a party has killed itself at a point, and end what is left of it."""
-        mark, deadline = self.base / f"died-{name}" / point.replace(" ", "-"), time.monotonic() + 60
+        mark, deadline = self.base / f"died-{name}" / point.replace(" ", "-"), time.monotonic() + 180
         while not mark.exists():
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.01)

@@ -163,7 +163,7 @@ def running(
         yield Slurm(at, yard, {**of_user, **slurm} if of_user else environment, bool(user))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        subprocess.run(["bash", str(TESTBED), "stop"], env=environment, check=True, timeout=60)
+        subprocess.run(["bash", str(TESTBED), "stop"], env=environment, check=True, timeout=180)
         said.unlink()
         signal.signal(signal.SIGTERM, before)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hypothesis import settings
 from torch import nn
 
 from mpifl.algorithms.fedavg import FedAvg
@@ -32,8 +31,6 @@ from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport
 from scripts.write_shard import write_shard
 
-settings.register_profile("unit", deadline=None, derandomize=True, database=None, max_examples=60)
-settings.load_profile("unit")
 torch.set_num_threads(1)
 
 CPU = torch.device("cpu")

@@ -41,7 +41,7 @@ def test_bash_completes_an_option_and_a_value(words: str, completed: str, tmp_pa
     script = TRIED.format(words=words, last=len(words.split()))
     environment = {**os.environ, "PATH": path}
     done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path
+        ["bash", "-c", script], capture_output=True, text=True, timeout=180, env=environment, cwd=tmp_path
     )
     assert done.stderr == ""
     assert done.stdout.splitlines()[-1] == completed
@@ -72,6 +72,6 @@ print(len(completing.listed("")), len(completing.tables("")), *({"torch", "numpy
 
 
 def test_nothing_heavy_is_imported_to_complete_a_kind() -> None:
-    done = subprocess.run([sys.executable, "-c", HEAVY], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", HEAVY], capture_output=True, text=True, timeout=180)
     listed, completed, *heavy = done.stdout.split()
     assert (int(listed) > 10, int(completed) > 10, heavy) == (True, True, [])

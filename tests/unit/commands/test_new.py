@@ -613,7 +613,7 @@ def test_a_terminal_is_asked() -> None:
     os.write(terminal, b"table\nown.csv\nill\n3\nfedprox\n")
     command = [*python(), "-m", "mpifl", "new", "asked"]
     done = subprocess.run(
-        command, stdin=end, capture_output=True, text=True, timeout=60, env=rank_environment()
+        command, stdin=end, capture_output=True, text=True, timeout=180, env=rank_environment()
     )
     assert done.returncode == 0, done.stderr
     assert "a CSV table: the time until an event" in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from mpifl.data.shards import read_federation
 from mpifl.run.job import read_job
 from mpifl.wings import OVER_SITES, wings_of
 from mpifl.wings.site import identity_of
-from mpifl.wings.sites import join
+from mpifl.wings.sites import join, site_run
 from mpifl.wings.sites.consents import HttpsServer, admitted, read_consents, read_invitation
 from mpifl.wings.sites.told_job import names_of_silos, welcome_text
 
@@ -63,14 +62,14 @@ class Places:
         return self.at("bern", "sites", "init", self.folder / "job.toml", *link, *self.sites(), *more)
 
     def join(self, name: str, shards: str = "shards") -> bool:
-        """Have a site join by one rank. It is asked to end after half a second."""
+        """Have a site join by one rank. It is asked to end when it says that it waits."""
         self._patch.setenv("MPIFL_SITE", str(self.folder / name))
-        (asked := threading.Timer(0.5, signals.note)).start()
+        say = site_run.say
+        self._patch.setattr(site_run, "say", lambda line: (say(line), signals.note()))
         try:
             return join(self.link, self.folder / shards, {"device": "cpu"}, Alone(), wings_of)
         finally:
-            asked.cancel()
-            asked.join()
+            self._patch.setattr(site_run, "say", say)
             signals.clear()
 
     def sites(self) -> tuple[object, ...]:

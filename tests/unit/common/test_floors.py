@@ -36,7 +36,7 @@ def installed(tmp_path, monkeypatch):
 def started(*command, path=""):
     environment = rank_environment()
     environment["PYTHONPATH"] = f"{path}:{environment['PYTHONPATH']}"
-    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=180)
 
 
 @pytest.mark.parametrize("program", ["mpifl", "data_prep"])

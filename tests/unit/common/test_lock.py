@@ -25,7 +25,7 @@ def holder(tmp_path):
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=180)
 
 
 def refused(look, folder):
@@ -51,7 +51,7 @@ def test_a_folder_that_is_held_is_refused_with_its_holder(tmp_path, holder, look
 
 def test_a_holder_that_was_killed_holds_no_more(tmp_path, holder):
     os.kill(holder.pid, signal.SIGKILL)
-    holder.wait(10)
+    holder.wait(180)
     lock.check(tmp_path)
     with lock.hold(tmp_path) as problem:
         assert problem is None

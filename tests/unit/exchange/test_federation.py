@@ -3,9 +3,10 @@
 The world is one process: real workers answer, but for those that hang.
 """
 
+import itertools
 import json
-import time
 from collections import deque
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,9 +17,11 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.server import Server
 from mpifl.common.errors import RoundLost
 from mpifl.data.shards.shards import read_federation
+from mpifl.exchange import federation as exchange
 from mpifl.exchange.broadcast import heard_after
 from mpifl.exchange.federation import Federation
 from mpifl.exchange.server_side.admission import Knowledge
+from mpifl.exchange.worker_side import worker
 from mpifl.report.observers.observer import Observer
 from mpifl.report.observers.observer_group import Observers
 from mpifl.run.folder import checkpoint
@@ -38,7 +41,7 @@ LATE = f"no answer within {DEADLINE} s"
 
 
 class Working(Algorithm):
-    """Takes a moment, and keeps a count or nothing."""
+    """Keeps a count or nothing."""
 
     def round(self, server, cohort):
         raise NotImplementedError
@@ -47,7 +50,6 @@ class Working(Algorithm):
         return 1.0
 
     def free(self, silo):
-        time.sleep(0.03)  # long enough for moving to be worth it
         return silo.update(seen=1.0)
 
     def count(self, silo):
@@ -106,6 +108,14 @@ class World(Transport):
 
     def broadcast_vector(self, vector, length, dtype, direct=False):
         return vector
+
+
+@pytest.fixture(autouse=True)
+def alike(monkeypatch):
+    """Have each silo take the same seconds, long enough for moving to be worth it, on any machine."""
+    ticks = itertools.count()
+    for module in (worker, exchange):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: 0.03 * next(ticks)))
 
 
 @pytest.fixture

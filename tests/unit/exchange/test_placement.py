@@ -50,9 +50,9 @@ def test_equal_silos_are_dealt_out_evenly():
 
 def test_ten_thousand_silos_are_placed_at_once():
     silos = [random.Random(0).randint(1, 600) for _ in range(10_000)]
-    began = time.perf_counter()
+    began = time.process_time()
     place(silos, range(1, 65))
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 seconds = st.dictionaries(st.integers(0, 30), st.floats(0.01, 10), min_size=1)
@@ -94,12 +94,12 @@ def test_nothing_moves_where_there_is_one_rank():
 
 
 def test_ten_thousand_silos_are_balanced_at_once():
-    began = time.perf_counter()
+    began = time.process_time()
     homes = rebalance(
         {k: 1.0 + k % 7 for k in range(10_000)}, {1: set(range(6000)), 2: set(range(6000, 10_000))}
     )
     assert 100 < len(homes) < 1500
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 awkward = st.sampled_from(

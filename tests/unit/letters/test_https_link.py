@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from links.https_ends import CuttingProxy, HttpsEnds, certificate, served, until
+from links.https_ends import CuttingProxy, HttpsEnds, certificate, port_to_be, served, threads_of, until
 from links.two_ends import RUN, SITE, STRANGER, TwoEnds, ask, records, same, vectors
 
 from mpifl.common.machine import signals
@@ -31,14 +31,14 @@ def ends(tmp_path, server) -> HttpsEnds:
     return HttpsEnds(tmp_path, knows=False, port=server.server_address[1])
 
 
+@pytest.fixture
+def port():
+    with port_to_be() as one:
+        yield one
+
+
 def contents(folder) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def threads_of(server) -> int:
-    """Return how many connections a server still serves."""
-    target = type(server).process_request_thread.__name__
-    return sum(f"({target})" in one.name for one in threading.enumerate())
 
 
 @pytest.mark.parametrize("piece", [1000, 8 << 20])
@@ -80,9 +80,9 @@ def test_what_is_cut_goes_on_where_it_was(tmp_path, monkeypatch, server):
     until(lambda: (letter := ends.site.newest("ask")) and got.append(letter) is None)
     assert same(got[-1].vectors, given)
     proxy.close()
-    assert proxy.cuts >= 2 * sealed.bytes // 300_000
+    assert proxy.cuts >= 2 * sealed.bytes // (300_000 + 16_384)
     for way, count in proxy.counts.items():
-        assert sealed.bytes < count < 1.6 * sealed.bytes, (way, count, sealed.bytes)
+        assert sealed.bytes < count < 1.1 * sealed.bytes, (way, count, sealed.bytes)
     assert b"Proxy-Authorization: Basic dXNlcjpwYXNzIHdvcmQ=\r\n" in proxy.asked[0]
     assert ends.lines == []
 
@@ -183,9 +183,10 @@ def test_connections_that_say_nothing_stop_no_other_and_are_closed(ends, server,
     slow.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n")
     ends.coordinator.post.other_key = "00" * 32
     ends.site.dispatch(0, records()["hello"])
-    assert "000000-hello.msg" in contents(ends.up)
+    # a busy machine may take longer than a stranger has for the site's own handshake: it comes again
+    until(lambda: "000000-hello.msg" in contents(ends.up) or ends.site.newest("ask"))
     for one in (*silent, slow):
-        one.settimeout(5)
+        one.settimeout(60)
         with suppress(ConnectionError):
             assert one.recv(100) == b""
         one.close()
@@ -199,9 +200,7 @@ def test_connections_that_say_nothing_stop_no_other_and_are_closed(ends, server,
     until(lambda: not server._due or len(server._due) == 1)
 
 
-def test_another_key_and_a_server_that_is_away_are_told_once_and_waited_for(tmp_path, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def test_another_key_and_a_server_that_is_away_are_told_once_and_waited_for(tmp_path, monkeypatch, port):
     for name in ("other", "by_system"):
         (tmp_path / name).mkdir()
     ends, other = HttpsEnds(tmp_path, port=port), HttpsEnds(tmp_path / "other", port=port, key="ab" * 32)

@@ -18,7 +18,7 @@ def gate(monkeypatch):
     opened, write_atomic = threading.Event(), serialization.write_atomic
 
     def later(path, content):
-        assert opened.wait(30)
+        assert opened.wait(180)
         write_atomic(path, content)
 
     monkeypatch.setattr(serialization, "write_atomic", later)

@@ -212,7 +212,7 @@ def test_harm_that_an_own_job_knows_nothing_of_is_refused(warm_python):
         "--only",
         "nan",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 2
     assert done.stderr.endswith("--only nan: with --job, no silo stumbles\n")
 

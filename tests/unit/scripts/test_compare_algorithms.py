@@ -97,6 +97,6 @@ def write_shards(folder):
 def test_without_the_data_it_is_a_line(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "MPIFL_DATA"}
     command = [sys.executable, ROOT / "scripts" / "compare_algorithms.py", "--data", "mnist"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=180)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert done.stderr.startswith("error: --data: not given")

@@ -40,7 +40,7 @@ def test_the_set_up_says_that_it_goes_on_while_pip_says_nothing(tmp_path):
     done = run(tmp_path, "pip_install", "pip_install x", **fake_pip(tmp_path, body))
     assert done.returncode == 0, done.stderr
     assert re.search(r"^  [123] s: Collecting numpy$", done.stdout, re.MULTILINE)
-    assert re.search(r"^  [4-9] s: Installing collected packages: numpy, torch$", done.stdout, re.MULTILINE)
+    assert re.search(r"^  [2-9] s: Installing collected packages: numpy, torch$", done.stdout, re.MULTILINE)
 
 
 def test_the_set_up_ends_pip_when_it_is_interrupted(tmp_path):
@@ -48,7 +48,7 @@ def test_the_set_up_ends_pip_when_it_is_interrupted(tmp_path):
     call = "(sleep 1; kill -INT 0) & pip_install x"
     done = run(tmp_path, "pip_install", call, **fake_pip(tmp_path, body))
     assert done.returncode != 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 180
     while not (tmp_path / "ended").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -118,7 +118,7 @@ def _started(job, run, *arguments, cwd, start):
         text=True,
         cwd=cwd,
         env=rank_environment(MPIFL_MPIRUN=str(launcher)),
-        timeout=60,
+        timeout=180,
     )
     return done.returncode, (cwd / "started").exists(), done.stderr.splitlines()
 
@@ -393,7 +393,7 @@ def test_a_job_of_the_package_goes_by_its_name_or_path(tmp_path, monkeypatch):
 def test_one_process_looks_before_it_imports_torch_too(job, tmp_path):
     command = [sys.executable, "-c", TOLD, "train", job, "--out", tmp_path / "run", "--set", "local.lrr=1"]
     done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, env=rank_environment(), timeout=60
+        list(map(str, command)), capture_output=True, text=True, env=rank_environment(), timeout=180
     )
     told, torch = done.stderr.splitlines()
     assert (done.returncode, torch) == (2, "False")

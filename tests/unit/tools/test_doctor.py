@@ -94,7 +94,7 @@ def test_the_doctor_says_what_would_do_where_no_library_can_be_loaded(tmp_path, 
     (tmp_path / "hidden.py").write_text(HIDDEN)
     start = python() if named else [sys.executable]  # the loader looks at LD_LIBRARY_PATH when Python starts
     command = [*start, str(tmp_path / "hidden.py"), str(tmp_path), "doctor", *ranks]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180)
     if not done.returncode:
         pytest.skip("mpi4py is built for the one library that it loads")
     # a line of the command's, or a cell of a table that is folded

