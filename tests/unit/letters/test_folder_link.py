@@ -123,14 +123,14 @@ def test_a_folder_in_the_place_of_a_letter_is_told_and_waited_for(tmp_path, name
 
 def test_a_full_link_is_told_and_waited_for(tmp_path, monkeypatch):
     """It ended the party; the folder of a synchroniser is full for minutes, and sites wait for hours."""
-    ends, copy, room = TwoEnds(tmp_path), shutil.copyfileobj, [False]
+    ends, write, room = TwoEnds(tmp_path), folder_link.write_cached, [False]
 
-    def full(source, file, step):
-        if not room[0] and ends.up in Path(f"/proc/self/fd/{file.fileno()}").readlink().parents:
+    def full(file, content):
+        if not room[0] and ends.up in Path(f"/proc/self/fd/{file}").readlink().parents:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        copy(source, file, step)
+        write(file, content)
 
-    monkeypatch.setattr(folder_link.shutil, "copyfileobj", full)
+    monkeypatch.setattr(folder_link, "write_cached", full)
     ends.site.dispatch(7, records()["answer"], vectors())
     assert ends.site.newest("ask") is None
     assert [*ends.up.iterdir()] == []

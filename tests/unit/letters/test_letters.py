@@ -265,7 +265,8 @@ def test_a_file_that_is_wrong_is_not_read_at_each_look_and_is_found_when_it_is_w
     get = ends.site._link.get
     monkeypatch.setattr(ends.site._link, "get", lambda *asked: reads.append(asked) or get(*asked))
     whole = down["000007-ask.msg"]
-    down["000007-ask.msg"] = whole[:-1] + bytes([whole[-1] ^ 1])  # keys are new in each run: any byte may stand there
+    # keys are new in each run: any byte may stand there
+    down["000007-ask.msg"] = whole[:-1] + bytes([whole[-1] ^ 1])
     for _ in range(64):
         assert ends.site.newest("ask") is None
     assert 2 <= len(reads) <= 12
@@ -336,7 +337,7 @@ def test_an_outbox_that_cannot_be_written_is_one_line(ends):
 def test_a_letter_takes_a_few_pieces_of_memory(tmp_path, monkeypatch, vectors):
     """Vectors of 8 MB are closed and opened with no second copy of them, also where a piece has several."""
     monkeypatch.setattr("mpifl.wings.sites.letters.letter_format.PIECE", 1 << 16)
-    monkeypatch.setattr("mpifl.wings.sites.letters.folder_link._STEP", 1 << 16)
+    monkeypatch.setattr("mpifl.wings.sites.letters.folder_link.STEP", 1 << 16)
     ends = TwoEnds(tmp_path)
     ends.site.post._largest = 1 << 24
     whole = torch.arange(2_000_000, dtype=torch.float32)

@@ -48,6 +48,7 @@ from mpifl.wings.sites.letters.letter_records import (
     LetterRecord,
     SignedHeader,
 )
+from mpifl.wings.sites.letters.piece_files import write_piece
 from mpifl.wire import DTYPES, MOST_SCALARS
 
 MAGIC, SIGNATURE = b"MPIFLS01", 64
@@ -56,6 +57,12 @@ MOST_HEADER, MOST_LIST = 1 << 16, 2 << 20
 PURPOSE = "letter"
 Get = Callable[[str, int, int], bytes]
 """Returns bytes of a file: (name, start, length)."""
+Stage = Callable[[str, memoryview], None]
+"""Takes a piece before it leaves: (name, content)."""
+
+
+def _nowhere(name: str, content: memoryview) -> None:
+    pass
 
 
 def most_bytes(name: str) -> int:
@@ -158,8 +165,18 @@ class Post:
         self._identity, self._exchange, self._largest = identity, exchange, largest
         self._secrets: dict[str, bytes] = {}
 
-    def close(self, n: int, record: LetterRecord, vectors: Mapping[str, Tensor], folder: Path) -> Sealed:
+    def close(
+        self,
+        n: int,
+        record: LetterRecord,
+        vectors: Mapping[str, Tensor],
+        folder: Path,
+        stage: Stage = _nowhere,
+    ) -> Sealed:
         """Close a letter into files of a folder.
+
+        Args:
+            stage: Is given each piece while it is in memory, too.
 
         Raises:
             InputError: the number, the record or the vectors are beyond their bounds.
@@ -179,7 +196,8 @@ class Post:
             sealed = scratch.piece(length + TAG)
             cipher.encrypt_into(nonce_of(nth), spans[0] if len(spans) == 1 else b"".join(spans), None, sealed)
             found = hashlib.sha256(sealed).hexdigest()
-            write_atomic(folder / name.part(found), sealed, 0o600)  # the disk writes while others are sealed
+            stage(name.part(found), sealed)
+            write_piece(folder / name.part(found), sealed)  # the disk writes while others are sealed
             return found
 
         found = at_once(written, range(1, len(lengths) + 1), lengths, spans_of(held, lengths))
