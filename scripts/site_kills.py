@@ -36,6 +36,7 @@ AT_SITES = (
     "silos have worked",
     "states are kept",
     "the answer is kept",
+    "a piece lies aside",
     "answer is sealed",
     "before answered is noted",
     "answered is noted",
@@ -45,6 +46,7 @@ AT_SITES = (
 AT_COORDINATOR = (
     "before asked is noted",
     "asked is noted",
+    "a piece lies aside",
     "ask is sealed",
     "a file is put",
     "ask is put",

@@ -25,6 +25,12 @@ class MemoryLink:
     def put(self, name: str, source: Path) -> None:
         self._out[name] = source.read_bytes()
 
+    def stage(self, name: str, content: memoryview) -> None:
+        pass
+
+    def unstage(self) -> None:
+        pass
+
     def names(self, own: bool = False) -> Mapping[str, FileMark]:
         files = self._out if own else self._in
         return {

@@ -34,6 +34,7 @@ from mpifl.wire import (
     Request,
     Save,
     SaveStatus,
+    Verdict,
 )
 
 STATE = "digest"
@@ -144,6 +145,12 @@ class AskingWorker(Worker):
         ]
         before = [files.get(silo) for files in self._named.values() for silo in silos]
         return {digest for digest in [*now, *before] if digest}
+
+    def commit(self, request: Request, verdict: Verdict) -> None:
+        """Carry out a verdict; see `Worker.commit`. Forget the sums, of which the mean is made."""
+        super().commit(request, verdict)
+        if isinstance(self.aggregation, WeightedMean):
+            self.aggregation.expect(1)
 
     def _taken(
         self, name: str, came: CameBack | str, request: Compute | Finish, silos: Sequence[int]

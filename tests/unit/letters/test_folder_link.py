@@ -123,14 +123,14 @@ def test_a_folder_in_the_place_of_a_letter_is_told_and_waited_for(tmp_path, name
 
 def test_a_full_link_is_told_and_waited_for(tmp_path, monkeypatch):
     """It ended the party; the folder of a synchroniser is full for minutes, and sites wait for hours."""
-    ends, copy, room = TwoEnds(tmp_path), shutil.copyfileobj, [False]
+    ends, write, room = TwoEnds(tmp_path), folder_link.write_cached, [False]
 
-    def full(source, file, step):
-        if not room[0] and ends.up in Path(f"/proc/self/fd/{file.fileno()}").readlink().parents:
+    def full(file, content):
+        if not room[0] and ends.up in Path(f"/proc/self/fd/{file}").readlink().parents:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        copy(source, file, step)
+        write(file, content)
 
-    monkeypatch.setattr(folder_link.shutil, "copyfileobj", full)
+    monkeypatch.setattr(folder_link, "write_cached", full)
     ends.site.dispatch(7, records()["answer"], vectors())
     assert ends.site.newest("ask") is None
     assert [*ends.up.iterdir()] == []
@@ -243,6 +243,60 @@ def test_what_a_power_failure_leaves_on_the_link_is_written_whole_at_the_next_st
         assert again.coordinator.put_again(7, "ask")
         assert {path: path.read_bytes() for path in ends.down.iterdir()} == files
         assert again.site.newest("ask", after=6).n == 7
+
+
+@pytest.fixture
+def ready(tmp_path):
+    """A site that has sealed an answer of one piece, and what it notes when that leaves."""
+    ends, noted = TwoEnds(tmp_path), list[str]()
+    ends.site._leaves = lambda sealed, about: noted.append(sealed.sha256)
+    return ends, ends.site.seal(7, records()["answer"], vectors()), noted
+
+
+def test_before_a_letter_is_noted_no_reader_finds_any_of_it(ready):
+    """Its pieces lie aside, and nobody has its salt; putting it writes them no second time."""
+    ends, sealed, noted = ready
+    (aside,) = ends.up.iterdir()
+    assert aside.name == f".{sealed.parts[0]}.partial"
+    assert ends.coordinator._link.names() == {}
+    inode = aside.stat().st_ino
+    ends.site.put(sealed)
+    assert noted == [sealed.sha256]
+    assert (ends.up / sealed.parts[0]).stat().st_ino == inode
+    assert sorted(path.name for path in ends.up.iterdir()) == sorted(sealed.files)
+    assert ends.coordinator.newest("answer").n == 7
+
+
+def test_what_is_sealed_and_does_not_leave_is_removed_from_the_link(ready):
+    ends, sealed, _ = ready
+
+    def refused(sealed, about):
+        raise InputError("sent.jsonl: cannot be written")
+
+    ends.site._leaves = refused
+    with pytest.raises(InputError):
+        ends.site.put(sealed)
+    assert [*ends.up.iterdir()] == []
+    ends.site.seal(7, records()["answer"], vectors())
+    again = ends.site.seal(7, records()["answer"], vectors())  # in the place of the one before
+    assert [path.name for path in ends.up.iterdir()] == [f".{again.parts[0]}.partial"]
+
+
+@pytest.mark.parametrize("how", ["changed", "away", "another file"])
+def test_a_piece_that_someone_harms_before_it_is_put_comes_from_the_private_folder(ready, how):
+    ends, sealed, _ = ready
+    (aside,) = ends.up.iterdir()
+    whole = aside.read_bytes()
+    if how == "changed":
+        os.utime(aside, ns=(1, 1))  # clocks of file systems are coarse
+        aside.write_bytes(bytes(len(whole)))
+    else:
+        aside.unlink()
+    if how == "another file":
+        aside.write_bytes(bytes(len(whole)))
+    ends.site.put(sealed)
+    assert (ends.up / sealed.parts[0]).read_bytes() == whole
+    assert ends.coordinator.newest("answer").n == 7
 
 
 def test_partial_files_of_a_killed_writer_are_removed_at_the_start(ends):

@@ -337,7 +337,7 @@ def test_an_outbox_that_cannot_be_written_is_one_line(ends):
 def test_a_letter_takes_a_few_pieces_of_memory(tmp_path, monkeypatch, vectors):
     """Vectors of 8 MB are closed and opened with no second copy of them, also where a piece has several."""
     monkeypatch.setattr("mpifl.wings.sites.letters.letter_format.PIECE", 1 << 16)
-    monkeypatch.setattr("mpifl.wings.sites.letters.folder_link._STEP", 1 << 16)
+    monkeypatch.setattr("mpifl.wings.sites.letters.folder_link.STEP", 1 << 16)
     ends = TwoEnds(tmp_path)
     ends.site.post._largest = 1 << 24
     whole = torch.arange(2_000_000, dtype=torch.float32)

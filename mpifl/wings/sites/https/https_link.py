@@ -89,6 +89,12 @@ class HttpsLink:
         self._put[name] = tuple(told.mark)
         self._own = {**self._own, name: self._put[name]}
 
+    def stage(self, name: str, content: memoryview) -> None:
+        """Take nothing; see `LetterLink.stage`."""
+
+    def unstage(self) -> None:
+        """Remove nothing; see `LetterLink.unstage`."""
+
     def names(self, own: bool = False) -> Mapping[str, FileMark]:
         """Return the names and marks of files; see `LetterLink.names`."""
         for tried in range(_TRIES + 1):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from typing import Literal
 from mpifl.common import InputError
 from mpifl.wings.sites.letters.letter_format import AT_ONCE
 from mpifl.wings.sites.letters.letter_names import NAME, Blocked, FileMark, NotThere
+from mpifl.wings.sites.letters.piece_files import STEP, write_cached
 
 _ASIDE = re.compile(rf"\.{NAME.pattern}\.partial", re.ASCII)
 _NO_RENAME = (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL)
@@ -31,7 +31,6 @@ _BLOCKED = (errno.ENOTDIR, errno.ELOOP)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _FOLDER_THERE = (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
-_STEP = 1 << 20
 _TRIES = 8
 """How often a file is written that someone removes or renames meanwhile, or whose folder vanishes."""
 DIGITS = 16
@@ -54,6 +53,8 @@ class FolderLink:
         self._out, self._in = outgoing, "up" if outgoing == "down" else "down"
         self._hashed: dict[str, FileMark] = {}
         """The marks of own files whose content was compared."""
+        self._staged: dict[str, FileMark] = {}
+        """The marks of pieces that lie aside until they are put."""
         self._remove_asides()
 
     def put(self, name: str, source: Path) -> None:
@@ -72,6 +73,24 @@ class FolderLink:
                     raise Blocked(f"{where}: {what}") from None
                 what = f"cannot be written ({why}); make {where} writable"
                 raise InputError(f"{where / name}: {what}") from None
+
+    def stage(self, name: str, content: memoryview) -> None:
+        """Write a piece aside; see `LetterLink.stage`. What fails here is done, or told, by `put`."""
+        aside = _aside(name)
+        with suppress(OSError), self._folder(self._out, make=True) as at:
+            try:
+                with os.fdopen(_created(at, aside), "wb", buffering=0) as file:
+                    write_cached(file.fileno(), content)
+                self._staged[name] = _mark(os.stat(aside, dir_fd=at, follow_symlinks=False))
+            except OSError:
+                _unlink(at, aside)
+
+    def unstage(self) -> None:
+        """Remove what was staged and not put."""
+        staged, self._staged = [*self._staged], {}
+        with suppress(OSError), self._folder(self._out) as at:
+            for name in staged:
+                _unlink(at, _aside(name))
 
     def names(self, own: bool = False) -> Mapping[str, FileMark]:
         """Return names and marks of plain files with names of letters; see `LetterLink.names`."""
@@ -151,18 +170,19 @@ class FolderLink:
             if mark[0] != source.stat().st_size:
                 return False
             with source.open("rb") as wanted:
-                steps = range(0, mark[0], _STEP)
-                same = all(held.read(_STEP) == wanted.read(_STEP) for _ in steps)
+                steps = range(0, mark[0], STEP)
+                same = all(held.read(STEP) == wanted.read(STEP) for _ in steps)
         if same:
             self._hashed[name] = mark
         return same
 
     def _write(self, at: int, name: str, source: Path) -> None:
-        """Write a file aside and rename it; write it at once where files cannot be renamed."""
-        aside = f".{name}.partial"
-        _unlink(at, aside)
+        """Write a file aside, if it is not staged, and rename it. Write it at once where that is refused."""
+        aside = _aside(name)
         try:
-            _copy(at, aside, source)
+            if not self._is_staged(at, name):
+                _unlink(at, aside)
+                _copy(at, aside, source)
             try:
                 os.rename(aside, name, src_dir_fd=at, dst_dir_fd=at)
             except OSError as error:
@@ -172,6 +192,14 @@ class FolderLink:
                 _copy(at, name, source)
         finally:
             _unlink(at, aside)
+
+    def _is_staged(self, at: int, name: str) -> bool:
+        """Return whether a piece lies aside as this life has written it."""
+        if (mark := self._staged.pop(name, None)) is None:
+            return False
+        with suppress(OSError):
+            return mark == _mark(os.stat(_aside(name), dir_fd=at, follow_symlinks=False))
+        return False
 
 
 def _passing(error: OSError) -> str:
@@ -184,10 +212,18 @@ def _passing(error: OSError) -> str:
     return f"{cannot}; make room" if error.errno in _FULL else ""
 
 
+def _aside(name: str) -> str:
+    return f".{name}.partial"
+
+
+def _created(at: int, name: str) -> int:
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=at)
+
+
 def _copy(at: int, name: str, source: Path) -> None:
-    new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(name, new, 0o666, dir_fd=at), "wb") as file, source.open("rb") as given:
-        shutil.copyfileobj(given, file, _STEP)
+    with os.fdopen(_created(at, name), "wb") as file, source.open("rb", buffering=0) as given:
+        while part := given.read(STEP):
+            write_cached(file.fileno(), memoryview(part))
 
 
 def _opened(name: str, at: int) -> int:

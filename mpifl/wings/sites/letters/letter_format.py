@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import mmap
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,10 +33,11 @@ _Kind = TypeVar("_Kind", bound=Message)
 
 
 class Scratch(threading.local):
-    """Memory of each thread for one piece, used again for the next: new memory costs more than sealing."""
+    """Memory of each thread for one piece, used again for the next: new memory costs more than sealing. It
+    begins at a page, for direct writing."""
 
     def __init__(self) -> None:
-        self._memory = bytearray(PIECE + TAG)
+        self._memory = mmap.mmap(-1, PIECE + TAG)
 
     def piece(self, length: int) -> memoryview:
         """Return the memory for a piece."""

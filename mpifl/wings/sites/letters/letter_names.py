@@ -49,6 +49,13 @@ class LetterLink(Protocol):
             InputError: it cannot be written.
         """
 
+    def stage(self, name: str, content: memoryview) -> None:
+        """Take a piece that `put` will be called for, while it is in memory; a link need not take it. Nobody
+        can open it before its letter is put. Several threads may call this at a time."""
+
+    def unstage(self) -> None:
+        """Remove what was staged and not put."""
+
     def names(self, own: bool = False) -> Mapping[str, FileMark]:
         """Return the names and marks of the other side's files, or of the own ones; a mark begins with the
         size.

@@ -97,10 +97,12 @@ class Mailbox:
         Raises:
             InputError: number, record or vectors are beyond their bounds, or the outbox cannot be written.
         """
+        name = LetterName(n, record.kind)
+        self._link.unstage()
         try:
-            for path in self._files(LetterName(n, record.kind)):
-                path.unlink()
-            sealed = self.post.close(n, record, vectors or {}, self._outbox)
+            for path in sorted(self._files(name), key=lambda path: path.name != name.file):
+                path.unlink()  # the letter first: without it the pieces are none
+            sealed = self.post.close(n, record, vectors or {}, self._outbox, self._link.stage)
             fsync_folder(self._outbox)
         except OSError as error:
             why = error.strerror or error
@@ -116,7 +118,11 @@ class Mailbox:
         Raises:
             InputError: the link cannot be written, or the letter was not noted.
         """
-        self._leaves(sealed, about or {})
+        try:
+            self._leaves(sealed, about or {})
+        except Exception:
+            self._link.unstage()
+            raise
         self._put_files(sealed.name, sealed.files)
 
     def dispatch(self, n: int, record: LetterRecord, vectors: Mapping[str, Tensor] | None = None) -> Sealed:

@@ -48,6 +48,7 @@ from mpifl.wings.sites.letters.letter_records import (
     LetterRecord,
     SignedHeader,
 )
+from mpifl.wings.sites.letters.piece_files import write_piece
 from mpifl.wire import DTYPES, MOST_SCALARS
 
 MAGIC, SIGNATURE = b"MPIFLS01", 64
@@ -56,6 +57,12 @@ MOST_HEADER, MOST_LIST = 1 << 16, 2 << 20
 PURPOSE = "letter"
 Get = Callable[[str, int, int], bytes]
 """Returns bytes of a file: (name, start, length)."""
+Stage = Callable[[str, memoryview], None]
+"""Takes a piece before it leaves: (name, content)."""
+
+
+def _nowhere(name: str, content: memoryview) -> None:
+    pass
 
 
 def most_bytes(name: str) -> int:
@@ -158,8 +165,18 @@ class Post:
         self._identity, self._exchange, self._largest = identity, exchange, largest
         self._secrets: dict[str, bytes] = {}
 
-    def close(self, n: int, record: LetterRecord, vectors: Mapping[str, Tensor], folder: Path) -> Sealed:
+    def close(
+        self,
+        n: int,
+        record: LetterRecord,
+        vectors: Mapping[str, Tensor],
+        folder: Path,
+        stage: Stage = _nowhere,
+    ) -> Sealed:
         """Close a letter into files of a folder.
+
+        Args:
+            stage: Is given each piece while it is in memory, too.
 
         Raises:
             InputError: the number, the record or the vectors are beyond their bounds.
@@ -171,17 +188,10 @@ class Post:
             raise InputError(f"letter {name.file}: letters of this kind have {bounds} at most")
         about: dict[str, str | int] = {"run": self.run, "kind": record.kind, "to": self.other}
         about |= {"sender": self._identity.public} | {"n": n, "salt": os.urandom(32).hex()}
-        cipher, scratch = in_pieces(self._key(about)), Scratch()
+        cipher = in_pieces(self._key(about))
         held = [vector.detach().cpu().contiguous() for vector in vectors.values()]
         lengths = lengths_of(sum(vector.nbytes for vector in held))
-
-        def written(nth: int, length: int, spans: list[memoryview]) -> str:
-            sealed = scratch.piece(length + TAG)
-            cipher.encrypt_into(nonce_of(nth), spans[0] if len(spans) == 1 else b"".join(spans), None, sealed)
-            found = hashlib.sha256(sealed).hexdigest()
-            write_atomic(folder / name.part(found), sealed, 0o600)  # the disk writes while others are sealed
-            return found
-
+        written = _writing(cipher, name, folder, stage)
         found = at_once(written, range(1, len(lengths) + 1), lengths, spans_of(held, lengths))
         parts = tuple(map(name.part, found))
         contents = LetterContents.of(record, vectors, found).encode()
@@ -282,6 +292,23 @@ class Post:
                 raise LetterFault(f"the run key {theirs[:8]}... gives a secret that all know") from None
         said = [header[one] for one in ("run", "kind", "sender", "to", "n")]
         return derived(self._secrets[theirs], bytes.fromhex(header["salt"]), f"mpifl letter {said}".encode())
+
+
+def _writing(
+    cipher: Any, name: LetterName, folder: Path, stage: Stage
+) -> Callable[[int, int, list[memoryview]], str]:
+    """Return what seals a piece, writes it to the folder and returns its digest; see `Post.close`."""
+    scratch = Scratch()
+
+    def written(nth: int, length: int, spans: list[memoryview]) -> str:
+        sealed = scratch.piece(length + TAG)
+        cipher.encrypt_into(nonce_of(nth), spans[0] if len(spans) == 1 else b"".join(spans), None, sealed)
+        found = hashlib.sha256(sealed).hexdigest()
+        stage(name.part(found), sealed)
+        write_piece(folder / name.part(found), sealed)  # the disk writes while others are sealed
+        return found
+
+    return written
 
 
 def header_of(run: str, kind: str, key: str, signed: SignedHeader) -> LetterHeader:
