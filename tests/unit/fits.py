@@ -101,7 +101,7 @@ JOBS: dict[str, list[Tables]] = {
     "tracking": [{"tracking": {"jsonl": False}}],
     "model.name": [{"model": {"name": "2nn"}}],
     "model.weights": [{"model": {"name": "2nn", "weights": "w"}}],
-    "model.strict": [{"model": {"name": "2nn", "strict": False}}],
+    "model.strict": [{"model": {"name": "2nn", "weights": "w", "strict": False}}],
     "model.save": [{"model": {"name": "2nn", "save": "trained"}}],
     "model.buffers": [{"model": {"name": "2nn", "buffers": {"a": rule}}} for rule in ("reset", "min", "any")],
     "data.augment": [{"data": {"augment": how}} for how in ("flip", "crop", "mine:changed")],

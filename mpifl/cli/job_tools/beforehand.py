@@ -93,12 +93,14 @@ class Checked:
     Attributes:
         problems: A line for each reason why the training would be refused.
         notes: A line for each thing that the user is to know.
+        at_start: A line for each thing that the training tells, too, before its first round.
     """
 
     job: Job
     spec: AnySpec
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    at_start: list[str] = field(default_factory=list)
 
 
 def whole(
@@ -108,11 +110,9 @@ def whole(
     resume: bool,
     force: bool,
     elsewhere: bool,
-    *,
     tries: bool = False,
 ) -> Checked:
-    """Return what all checks without ranks find; see `check_whole`. If it `tries`, an algorithm and
-    metrics of the user's own run on a few rows.
+    """Return what all checks without ranks find. If it `tries`, the user's own code runs on a few rows.
 
     Raises:
         InputError: the job or the shards' `federation.json` cannot be read, or do not fit each other.
@@ -120,7 +120,7 @@ def whole(
     read_outline(job, overrides)  # so that a wrong key is told before torch is imported
     from mpifl.run.folder import check_run
     from mpifl.run.job import read_job, uncalled
-    from mpifl.training.beforehand import plan_wings, validate_job
+    from mpifl.training.beforehand import plan_wings, told_at_start, validate_job
     from mpifl.wings import OVER_SITES, wings_of
 
     at_sites = os.path.lexists(run / OVER_SITES)  # a coordinator has the shards of no silo
@@ -138,6 +138,9 @@ def whole(
         lambda: None if _is_refused(found) else plan_wings(resolved, spec, source, wings_of(resolved)),
         lambda: found.notes.extend([*_of_groups(resolved, spec), *_of_shards(resolved, spec, here)]),
         lambda: found.notes.extend([] if at_sites or _is_refused(found) else budgets(resolved, spec, here)),
+        lambda: found.at_start.extend(
+            [] if _is_refused(found) else told_at_start(resolved, spec, source, wings_of)
+        ),
         lambda: _try(found, here) if tries and not elsewhere and not at_sites else None,
     ]
     for look in looks:

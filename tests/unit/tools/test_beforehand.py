@@ -319,6 +319,49 @@ class Other(FedAvg):
         return super().train(silo, w)
 
 
+TOLD_AT_START = {
+    "an algorithm that takes no steps": (
+        ["algorithm.name='fedsgd'", "local.epochs=5", "local.straggler_chance=0.9"],
+        ["[algorithm] name = 'fedsgd': does not use local.epochs, local.straggler_chance"],
+    ),
+    "one silo a step": (
+        ["algorithm.name='fedasync'", "clock={}", "cohort.weights='uniform'"],
+        ["[algorithm] name = 'fedasync': does not use cohort.weights"],
+    ),
+    "no parts": (
+        ["local.straggler_chance=0.5"],
+        ["[local] straggler_chance: one epoch or step has no parts"],
+    ),
+    "liars": (["attack={kind='sign_flip', silos=[0]}"], ["[attack] kind = 'sign_flip': SILOS 0 LIE"]),
+    "a score behind": (
+        ["evaluate.behind=true", "device='cpu'"],
+        ["[evaluate] behind = true: has no effect, as a round with"],
+    ),
+    "a target of silos": (
+        ["algorithm={name='fedper', personal=['head.bias']}", "evaluate.target_accuracy=0.9"],
+        ["[evaluate] target_accuracy: silos own a part of the model, and silos hold out no data"],
+    ),
+    "a loud noise": (
+        ["privacy={level='silo', noise=50.0, clip=1.0, delta=1e-3}", "cohort.weights='uniform'"],
+        ["[privacy] level = 'silo': the noise is "],
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "lines"), TOLD_AT_START.values(), ids=TOLD_AT_START)
+def test_check_tells_what_train_tells_of_a_job_at_its_start(own_job, changes, lines, capsys):
+    from mpifl.training.loop import train
+
+    changes = ["shards='shards'", *changes]
+    code, told, noted = checked(own_job, *(word for one in changes for word in ("--set", one)))
+    assert code == 0
+    assert [line for line in lines if not any(one.startswith(line) for one in noted)] == []
+    assert "nothing is wrong" not in told
+    train(own_job, Path("run"), (*changes, "tracking.console=true"), False, Alone(), wings_of=wings_of)
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert [one for one in noted if one not in shown] == []
+
+
 def test_a_misspelt_method_of_an_algorithm_of_ones_own_is_told(own_job):
     assert uncalled(Misspelt) == [
         "Misspelt defines `rounds`, which nothing calls; did you mean `round`?",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+from mpifl.silo.steps import refuse_idle
 
 
 class SecuritySettings(BaseModel):
@@ -23,3 +25,10 @@ class SecuritySettings(BaseModel):
     colluding: Annotated[float, Field(ge=0, lt=1)] = 1 / 3
     """The share of workers and of a round's silos that may collude with the server. The others' noise must be
     enough, and two sums must share others."""
+
+    @model_validator(mode="after")
+    def _masks_have_terms(self) -> SecuritySettings:
+        if not self.masks:
+            why = "is of masks, and masks = false adds none; leave one of them out"
+            refuse_idle(self, ["least", "colluding"], why)
+        return self
