@@ -92,7 +92,7 @@ JOBS: dict[str, list[Tables]] = {
     "security": [{"security": {}}],
     "data": [{"data": {"augment": "flip"}}],
     "local": [{"local": {"lr": 0.2}}],
-    "cohort": [{"cohort": {"candidates": 3, "select": "power-of-choice"}}],
+    "cohort": [{"cohort": {"quorum": 0.5}}],
     "aggregation": [{"aggregation": {"rule": "mean"}}],
     "compression": [{"compression": {"download": "float16"}}],
     "attack": [{"attack": {"silos": []}}],

@@ -225,6 +225,12 @@ class LocalTraining(BaseModel):
         return self.precision in ("fp32", "tf32")
 
     @property
+    def one_step(self) -> bool:
+        """Whether these settings say that a schedule is of one step, whatever silos hold."""
+        full = self.batch_size == "full" and self.epochs == 1
+        return self.schedule_rounds == 1 and (self.steps == 1 or full)
+
+    @property
     def constant_rate(self) -> bool:
         """Whether all steps of a round have the same learning rate."""
         return self.schedule == "constant" and not self.warmup

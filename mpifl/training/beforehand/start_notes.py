@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 from mpifl.algorithms import Algorithm
+from mpifl.common import count_of
 from mpifl.data.shards import AnySpec, VerticalSpec, notes_of
 from mpifl.learning import models
 from mpifl.run.job import Job, uncalled
@@ -53,13 +54,20 @@ def notes_at_start(
         wings: The wings that the job asks for, whose `check` was called.
         model: Returns the facts of the model; called where a note is of these.
     """
-    told = [job.attack.warning, *job.idle(algorithm)]
+    told = [job.attack.warning, *job.idle(algorithm), _of_epochs(job, len(spec.silos))]
     if job.aggregation.clip is not None and model().statistics:
         told.append("[aggregation] clip: running statistics (BatchNorm) stay unclipped; GroupNorm has none")
     for wing in wings:
         told += wing.notes_of_job(len(spec.silos), model)
     told += _of_target(job, spec, algorithm, model)
     return [*filter(None, told), *notes_of(spec.source, "alike")]
+
+
+def _of_epochs(job: Job, silos: int) -> str:
+    """Return a note on epochs of silos that there are not; "" without such."""
+    given = len(job.local.epochs_by_silo or ())
+    what = f"[local] epochs_by_silo: has {given} numbers for {count_of(silos, 'silo')}; the last have no use"
+    return what if given > silos else ""
 
 
 def _of_target(job: Job, spec: AnySpec, algorithm: Algorithm, model: Callable[[], ModelFacts]) -> list[str]:

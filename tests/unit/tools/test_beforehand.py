@@ -332,6 +332,22 @@ TOLD_AT_START = {
         ["local.straggler_chance=0.5"],
         ["[local] straggler_chance: one epoch or step has no parts"],
     ),
+    "choices of nobody": (
+        [
+            "cohort={select='power-of-choice', candidates=3}",
+            "local={schedule='cosine', steps=1}",
+            "attack={kind='label_flip', silos=[0], keep_optimizer_state=true}",
+        ],
+        [
+            "[cohort] select = 'power-of-choice': by fraction = 1 all silos take part",
+            "[local] schedule = 'cosine': a round has one step, whose rate is lr",
+            "[attack] keep_optimizer_state = true: by [local] silos keep none",
+        ],
+    ),
+    "epochs of nobody": (
+        ["local={epochs_by_silo=[1, 2, 3, 9]}"],
+        ["[local] epochs_by_silo: has 4 numbers for 3 silos; the last have no use"],
+    ),
     "liars": (["attack={kind='sign_flip', silos=[0]}"], ["[attack] kind = 'sign_flip': SILOS 0 LIE"]),
     "a score behind": (
         ["evaluate.behind=true", "device='cpu'"],
