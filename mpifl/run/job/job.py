@@ -109,7 +109,7 @@ class Job(Outline):
             said.append(f"[local] schedule = '{local.schedule}': {_ONE_RATE}")
         if self.attack.keep_optimizer_state and not local.keep_optimizer_state:
             said.append(_NOTHING_KEPT)
-        return said
+        return said + (self.security.idle if self.security is not None else [])
 
     def _given_in_vain(self, algorithm: Algorithm) -> list[str]:
         tables = {"local": LocalTraining(), "cohort": CohortTable(), "evaluate": Evaluate()}

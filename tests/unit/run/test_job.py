@@ -355,14 +355,6 @@ WRONG = {
         LEAST + "strict = false\n",
         "[model] strict = false: no file is read; give weights, or leave it out",
     ),
-    "terms of no masks": (
-        LEAST + "[security]\nmasks = false\ncolluding = 0.9\n",
-        "[security] colluding = 0.9: is of masks, and masks = false adds none; leave one of them out",
-    ),
-    "parties without masks": (
-        LEAST + "[security]\nmasks = false\nleast = 4\n",
-        "[security] least = 4: is of masks, and masks = false adds none",
-    ),
     "bounds of speeds that are given": (
         LEAST + '[algorithm]\nname = "fedbuff"\n[clock]\nfastest = 20.0\nspeeds = { a = 1.0 }\n',
         "[clock] fastest = 20.0: is of speeds that are drawn, and speeds names each silo's; leave one of",

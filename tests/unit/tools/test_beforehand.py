@@ -344,6 +344,13 @@ TOLD_AT_START = {
             "[attack] keep_optimizer_state = true: by [local] silos keep none",
         ],
     ),
+    "terms of no masks": (
+        ["security={masks=false, least=4, colluding=0.9}"],
+        [
+            "[security] least = 4: is of masks, and masks = false adds none",
+            "[security] colluding = 0.9: is of masks, and masks = false adds none",
+        ],
+    ),
     "epochs of nobody": (
         ["local={epochs_by_silo=[1, 2, 3, 9]}"],
         ["[local] epochs_by_silo: has 4 numbers for 3 silos; the last have no use"],

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
-
-from mpifl.silo.steps import refuse_idle
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 
 class SecuritySettings(BaseModel):
@@ -26,9 +24,10 @@ class SecuritySettings(BaseModel):
     """The share of workers and of a round's silos that may collude with the server. The others' noise must be
     enough, and two sums must share others."""
 
-    @model_validator(mode="after")
-    def _masks_have_terms(self) -> SecuritySettings:
-        if not self.masks:
-            why = "is of masks, and masks = false adds none; leave one of them out"
-            refuse_idle(self, ["least", "colluding"], why)
-        return self
+    @property
+    def idle(self) -> list[str]:
+        """Notes on keys without effect. They are not refused: masks are switched off to compare sums."""
+        usual = SecuritySettings()
+        given = [key for key in ("least", "colluding") if getattr(self, key) != getattr(usual, key)]
+        why = "is of masks, and masks = false adds none"
+        return [] if self.masks else [f"[security] {key} = {getattr(self, key):g}: {why}" for key in given]
