@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, PositiveInt, PrivateAttr
+from pydantic import Field, PositiveInt, PrivateAttr, model_validator
 from torch import Tensor, nn
 
 from mpifl.algorithms.cohort_protocol import Cohort
@@ -18,7 +18,7 @@ from mpifl.algorithms.virtual_clock import Pace, Schedule, Timetable
 from mpifl.common import InputError, count_of
 from mpifl.data.shards import AnySpec, FederationSpec
 from mpifl.silo import Silo
-from mpifl.silo.steps import LocalRun, Proximal
+from mpifl.silo.steps import LocalRun, Proximal, refuse_idle
 from mpifl.wire import Mean, Update
 
 NonNegative = Annotated[float, Field(ge=0)]
@@ -189,6 +189,15 @@ class Aging(Asynchronous):
     """How fast it falls, by polynomial and hinge."""
     b: NonNegative = 4.0
     """Up to which staleness hinge leaves it as it is."""
+
+    @model_validator(mode="after")
+    def _falls_as_it_says(self) -> Aging:
+        what = f"weighting = '{self.weighting}' does not take it"
+        if self.weighting == "constant":
+            refuse_idle(self, ["a"], f"{what}; use 'polynomial' or 'hinge', or leave it out")
+        if self.weighting != "hinge":
+            refuse_idle(self, ["b"], f"{what}; use 'hinge', or leave it out")
+        return self
 
     def share(self, stale: int) -> float:
         """Return s of t - tau."""

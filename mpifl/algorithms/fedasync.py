@@ -20,6 +20,7 @@ class FedAsync(Aging, Continuing):
     """
 
     own_step: ClassVar[str] = "server mixes models"
+    ignores: ClassVar[frozenset[str]] = frozenset({"cohort.weights"})
 
     rho: NonNegative = 0.005
     """The strength of the pull towards the model that a silo began with."""

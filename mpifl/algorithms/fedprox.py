@@ -11,7 +11,7 @@ from mpifl.algorithms.cohort_protocol import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.server import Server
 from mpifl.silo import Silo
-from mpifl.silo.steps import LocalRun, Proximal, steps_of
+from mpifl.silo.steps import LocalRun, Proximal, refuse_idle, steps_of
 from mpifl.wire import Purpose, Update
 
 NonNegative = Annotated[float, Field(ge=0)]
@@ -57,6 +57,13 @@ class FedProx(FedAvg):
         if self.gamma is not None and self.local.batch_silos:
             what = "ends each silo's training by itself, and [local] batch_silos takes several at once"
             raise ValueError(f"gamma = {self.gamma:g}: {what}; leave one of them out")
+        return self
+
+    @model_validator(mode="after")
+    def _adapts(self) -> FedProx:
+        if not self.adaptive:
+            why = "says how adaptive changes mu, which stays as it is; use adaptive = true, or leave it out"
+            refuse_idle(self, ["mu_step", "patience"], why)
         return self
 
     @property

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.silo import Silo
-from mpifl.silo.steps import LocalTraining
+from mpifl.silo.steps import LocalTraining, refuse_idle
 
 
 class FineTune(FedAvg):
@@ -27,6 +27,13 @@ class FineTune(FedAvg):
     """Steps instead of these passes."""
     tune_lr: PositiveFloat | None = None
     """The learning rate of fine-tuning; by default the round's."""
+
+    @model_validator(mode="after")
+    def _steps_or_epochs(self) -> FineTune:
+        if self.tune_steps is not None:
+            why = f"tune_steps = {self.tune_steps} takes the place of epochs; leave one of them out"
+            refuse_idle(self, ["tune_epochs"], why)
+        return self
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
         """Return w after fine-tuning at the silo."""

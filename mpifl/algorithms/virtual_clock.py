@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mpifl.common import InputError, count_of, did_you_mean, rng
-from mpifl.silo.steps import LocalTraining, steps_of
+from mpifl.silo.steps import LocalTraining, refuse_idle, steps_of
 
 Speed = Annotated[float, Field(ge=1e-9, le=1e9)]
 FINEST = 10**18
@@ -45,6 +45,13 @@ class ClockSettings(BaseModel):
     def _in_order(self) -> ClockSettings:
         if self.slowest > self.fastest:
             raise ValueError(f"slowest = {self.slowest:g} is above fastest = {self.fastest:g}; exchange them")
+        return self
+
+    @model_validator(mode="after")
+    def _drawn_or_given(self) -> ClockSettings:
+        if isinstance(self.speeds, dict):
+            why = "is of speeds that are drawn, and speeds names each silo's; leave one of them out"
+            refuse_idle(self, ["slowest", "fastest"], why)
         return self
 
     def speeds_of(self, names: Sequence[str], seed: int) -> list[float]:

@@ -33,7 +33,7 @@ def check(
 
     run = out or Path("runs") / job.stem
     found = whole(job, set_, run, resume, force, elsewhere, tries=True)
-    notes = [*found.notes]
+    notes = [*found.notes, *found.at_start]
     if _has_launcher() and not launcher.launched():
         try:
             check_launch(1, "warning")

@@ -39,6 +39,7 @@ from .rank_agreement import (
 )
 from .wing import (
     Changed as Changed,
+    ModelFacts as ModelFacts,
     Wing as Wing,
     WingsOf as WingsOf,
     core_alone as core_alone,

@@ -192,18 +192,6 @@ class MetricsCollector:
             self._note(f"round {self._server.round}: {what}", once=("means_over", name))
         return {"means_over": {name: some for name, (some, _) in fewer}} if fewer else {}
 
-    def target_notes(self) -> list[str]:
-        """Return notes on what a target is compared with, if that is not the test set."""
-        evaluate, metric = self._job.evaluate, self._algorithm.task.main_metric.name
-        if evaluate.wanted is None or evaluate.split is not None or self._server.judges:
-            return []
-        key = "[evaluate] target" + ("_accuracy" if evaluate.target is None else "")
-        why = "there is no test set" if self._spec.test is None else "silos own a part of the model"
-        if self._held_out and self._job.evaluate.silos:
-            return [f"{key}: is for the {metric} on all that the silos hold out, as {why}"]
-        nor = "and [evaluate] silos = false" if self._held_out else "and silos hold out no data"
-        return [f"{key}: {why}, {nor}"]
-
     @property
     def _held_out(self) -> bool:
         """Whether silos hold out examples to score the model on."""

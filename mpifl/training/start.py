@@ -9,13 +9,13 @@ from typing import Any
 
 from mpifl.algorithms import Algorithm, Server
 from mpifl.common import RoundLost, count_of
-from mpifl.data.shards import AnySpec, notes_of
+from mpifl.data.shards import AnySpec
 from mpifl.exchange import Federation, first_of
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.observers import Observers, Progress, Record
 from mpifl.run.folder import checkpoint, note_lost, read_environment, read_metrics
 from mpifl.run.job import Job
-from mpifl.training.beforehand import differing, moved, notes_on_broken
+from mpifl.training.beforehand import differing, moved, notes_at_start, notes_on_broken
 from mpifl.training.build import Built
 from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.devices import unused_gpus
@@ -24,7 +24,7 @@ from mpifl.training.early_stopping import BestModel
 from mpifl.training.hosting import BOTTOMS
 from mpifl.training.recovery import Recovery, latest_mirror, state_of
 from mpifl.training.round_metrics import MetricsCollector
-from mpifl.training.wing import Wing, of_one
+from mpifl.training.wing import ModelFacts, Wing, of_one
 from mpifl.wire import Load, Open
 from mpifl.wire.launching import library, survivable
 
@@ -130,8 +130,8 @@ def open_shards(t: RunTraining) -> dict[str, dict[str, str]]:
         t.observers.note(note)
     origins, member = t.exchange.transport.origins, t.exchange.membership
     ranks = {str(origins[rank]): about for rank, about in sorted(member.about.items())}
-    noted = [t.job.attack.warning, *_idle_workers(t), *_idle_settings(t), *_other_bits(t, ranks)]
-    noted += [unused_gpus(t.job.device, ranks), *notes_of(t.spec.source, "alike")]
+    noted = [*_of_job(t), *_idle_workers(t), *_idle_settings(t), *_other_bits(t, ranks)]
+    noted += [unused_gpus(t.job.device, ranks)]
     for warning in filter(None, noted):
         t.observers.note(warning)
     return ranks
@@ -163,14 +163,19 @@ def _idle_workers(t: RunTraining) -> list[str]:
 
 def _idle_settings(t: RunTraining) -> list[str]:
     """Return notes on keys of the job that have no effect here."""
-    idle = t.job.idle(t.algorithm)
+    idle = []
     if t.job.checkpoint.mirror and not survivable():
         idle.append("[checkpoint] mirror = true: it is not used without --survive, so none is made")
-    if t.job.aggregation.clip is not None and len(t.server.model.statistics):
-        idle.append("[aggregation] clip: running statistics (BatchNorm) stay unclipped; GroupNorm has none")
     for wing in t.wings:
         idle += wing.notes(t.server, t.exchange)
-    return idle + t.metrics.target_notes()
+    return idle
+
+
+def _of_job(t: RunTraining) -> list[str]:
+    """Return notes on the job that need no ranks."""
+    model = t.server.model
+    facts = ModelFacts(len(model.shared), bool(len(model.statistics)), t.server.judges)
+    return notes_at_start(t.job, t.spec, t.algorithm, t.wings, lambda: facts)
 
 
 def _begin(t: RunTraining) -> Progress:

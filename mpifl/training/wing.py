@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -19,6 +20,21 @@ from mpifl.sums import Aggregator, MakesAggregator
 from mpifl.training.draw_cohort import Coins
 from mpifl.transforms import Transform
 from mpifl.wire import Request, Transport
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What notes say of a model.
+
+    Attributes:
+        shared: How many parameters silos send.
+        statistics: Whether it has running statistics that are averaged.
+        judged: Whether the server can score it on a test set.
+    """
+
+    shared: int
+    statistics: bool
+    judged: bool
 
 
 class Wing:
@@ -145,8 +161,17 @@ class Wing:
             note: Notes something for the user; with `once`, at most once for that key.
         """
 
+    def notes_of_job(self, silos: int, model: Callable[[], ModelFacts]) -> list[str]:
+        """Return notes for the user before the first round that need no ranks; `mpifl check` tells them, too.
+
+        Args:
+            silos: How many silos there are.
+            model: Returns the facts of the model, which is built for them.
+        """
+        return []
+
     def notes(self, server: Server, exchange: Federation) -> list[str]:
-        """Return notes for the user before the first round."""
+        """Return further notes for the user before the first round."""
         return []
 
     def coins(self, silos: int, run: Path) -> Coins | None:

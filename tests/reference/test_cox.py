@@ -182,6 +182,10 @@ def test_a_column_that_only_tells_silos_apart_is_left_out(tmp_path: Path, capsys
         ({"cohort": {"fraction": 0.5}}, "[cohort] fraction = 0.5: cox takes exact sums over all silos"),
         ({"algorithm": {"name": "newton"}}, "survival has [algorithm] name = 'cox'"),
         ({"task": {"name": "regression"}}, "[algorithm] name = 'cox': "),
+        (
+            {"task": {"name": "survival", "loss": "torch.nn.functional:l1_loss"}},
+            "[task] loss = 'torch.nn.functional:l1_loss': 'cox' takes the likelihood of its family; leave",
+        ),
     ],
 )
 def test_what_does_not_go_is_one_line(

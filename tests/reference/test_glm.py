@@ -217,6 +217,18 @@ ENCODED["encoding"]["spec"]["features"]["log_years"] = {"mean": 1.0, "deviation"
         ),
         ("counts", {}, {"tables": {"privacy": {"epsilon": 1.0, "delta": 1e-5, "clip": 1.0}}}, "[privacy]"),
         ("counts", {}, {"by_silo": True}, "by_silo = true: needs by_silo = true in this site's"),
+        (
+            "binary",
+            {},
+            {"tables": {"task": {"name": "binary", "loss": "focal"}}},
+            "[task] loss = 'focal': 'newton' takes the likelihood of its family; leave it out",
+        ),
+        (
+            "binary",
+            {},
+            {"tables": {"task": {"name": "binary", "loss": "bce", "ignore": 1}}},
+            "[task] ignore = 1: 'newton' takes the likelihood of its family",
+        ),
     ],
 )
 def test_what_has_no_answer_is_one_line(

@@ -269,6 +269,11 @@ def test_silos_are_groups_and_steps_are_joined(base: Path) -> None:
     [
         ({}, {"rounds": 2}, "rounds = 2: kaplanmeier makes its table in one round"),
         ({}, {"task": {"name": "regression"}}, "takes times and events; use [task] name = 'survival'"),
+        (
+            {},
+            {"task": {"name": "survival", "loss": "torch.nn.functional:l1_loss"}},
+            "[task] loss = 'torch.nn.functional:l1_loss': 'kaplanmeier' trains and scores no model; leave it",
+        ),
         ({"by": "height"}, {}, "[algorithm] by = 'height': no column is called so; use age, sex, treated"),
         ({"by": "age"}, {}, "column 'age': has other numbers than 0 and 1"),
         ({"by": "sex", "by_silo": True}, {}, "by_silo = true makes silos the groups; use one of them"),

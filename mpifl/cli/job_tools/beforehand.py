@@ -93,12 +93,14 @@ class Checked:
     Attributes:
         problems: A line for each reason why the training would be refused.
         notes: A line for each thing that the user is to know.
+        at_start: A line for each thing that the training tells, too, before its first round.
     """
 
     job: Job
     spec: AnySpec
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    at_start: list[str] = field(default_factory=list)
 
 
 def whole(
@@ -111,8 +113,7 @@ def whole(
     *,
     tries: bool = False,
 ) -> Checked:
-    """Return what all checks without ranks find; see `check_whole`. If it `tries`, an algorithm and
-    metrics of the user's own run on a few rows.
+    """Return what all checks without ranks find. If it `tries`, the user's own code runs on a few rows.
 
     Raises:
         InputError: the job or the shards' `federation.json` cannot be read, or do not fit each other.
@@ -120,7 +121,7 @@ def whole(
     read_outline(job, overrides)  # so that a wrong key is told before torch is imported
     from mpifl.run.folder import check_run
     from mpifl.run.job import read_job, uncalled
-    from mpifl.training.beforehand import plan_wings, validate_job
+    from mpifl.training.beforehand import validate_job
     from mpifl.wings import OVER_SITES, wings_of
 
     at_sites = os.path.lexists(run / OVER_SITES)  # a coordinator has the shards of no silo
@@ -135,7 +136,7 @@ def whole(
         lambda: lock.check(run),
         lambda: check_run(run, resolved, resume, force, spec),
         lambda: None if at_sites else check_site_of(resolved, here),
-        lambda: None if _is_refused(found) else plan_wings(resolved, spec, source, wings_of(resolved)),
+        lambda: None if _is_refused(found) else _plan(found, source),
         lambda: found.notes.extend([*_of_groups(resolved, spec), *_of_shards(resolved, spec, here)]),
         lambda: found.notes.extend([] if at_sites or _is_refused(found) else budgets(resolved, spec, here)),
         lambda: _try(found, here) if tries and not elsewhere and not at_sites else None,
@@ -146,6 +147,15 @@ def whole(
         except InputError as error:
             found.problems.append(str(error))
     return found
+
+
+def _plan(found: Checked, source: str) -> None:
+    """Let wings plan the training, and note what it will tell at its start."""
+    from mpifl.training.beforehand import plan_wings, told_at_start
+    from mpifl.wings import wings_of
+
+    plan_wings(found.job, found.spec, source, wings_of(found.job))
+    found.at_start += told_at_start(found.job, found.spec, source, wings_of)
 
 
 def _is_refused(found: Checked) -> bool:

@@ -96,7 +96,7 @@ def submit_job(
         check_not_queued(path)  # before the run folders, which its tasks hold
     tasks = _tasks(job_file, overrides, out, wishes)
     checked = [check_whole(job_file, t.overrides, t.run, True, force, wishes.elsewhere) for t in tasks]
-    for note in dict.fromkeys(note for found in checked for note in found.notes):
+    for note in dict.fromkeys(note for one in checked for note in (*one.notes, *one.at_start)):
         print(note, file=sys.stderr)
     job, spec = checked[0].job, checked[0].spec
     if not wishes.sweep:

@@ -77,8 +77,8 @@ class PackageTask(Task):
             hint = one_hot or (self.of_numbers if facts.classes and not facts.shape else "")
             raise InputError(f"[task] name = '{self.kind}': {what}, for which use '{facts.usual}'{hint}")
         self._check_weights(facts)
-        if facts.ragged and (own := getattr(self, "ignore", None)) not in (None, facts.ignore):
-            raise InputError(f"[task] ignore = {own}: batches are padded with {facts.ignore}; leave it out")
+        if (own := getattr(self, "ignore", None)) not in (None, facts.ignore):
+            _check_ignore(own, facts)
         told = self.model_copy()
         told.__dict__.pop("plain", None)  # a copy keeps cached values, and `plain` depends on the facts
         told._facts = facts
@@ -246,6 +246,17 @@ class PackageTask(Task):
             name = self.chosen_loss or next(iter(self.losses))
             raise ValueError(f"{key}: loss = '{name}' takes none; use loss = {' or '.join(others)}")
         return self
+
+
+def _check_ignore(own: int, facts: TaskFacts) -> None:
+    """Refuse a target to ignore that no row has, or that is not the padding."""
+    if facts.ragged:
+        raise InputError(f"[task] ignore = {own}: batches are padded with {facts.ignore}; leave it out")
+    classes = 2 if facts.dtype == "bool" else facts.classes
+    if classes is not None and not 0 <= own < classes:
+        also = "" if facts.ignore is None else f" and {facts.ignore}, which does not count already"
+        what = f"no row has it: targets are 0 to {classes - 1}{also}"
+        raise InputError(f"[task] ignore = {own}: {what}; leave it out")
 
 
 @cache

@@ -36,6 +36,14 @@ _ELSEWHERE = ELSEWHERE | {
 _NO_PARTS = (
     "[local] straggler_chance: one epoch or step has no parts; use more epochs, or steps in their place"
 )
+_ALL_CHOSEN = (
+    "[cohort] select = 'power-of-choice': by fraction = 1 all silos take part, and none is chosen; "
+    "use a smaller fraction"
+)
+_ONE_RATE = "a round has one step, whose rate is lr; give steps and schedule_rounds to span several rounds"
+_NOTHING_KEPT = (
+    "[attack] keep_optimizer_state = true: by [local] silos keep none; use it there, or leave it out"
+)
 _TWICE = (
     "drawn by their examples and weighted by them, silos count about as the square of these; "
     "use weights = 'uniform' to have them count once, as in FedProx"
@@ -95,7 +103,13 @@ class Job(Outline):
         twice = cohort.drawn_by == cohort.weights == "examples" and cohort.fraction < 1
         if twice and "cohort.weights" not in algorithm.ignores:
             said.append(f"[cohort] select = '{cohort.select}': {_TWICE}")
-        return said
+        if cohort.select == "power-of-choice" and cohort.fraction == 1:
+            said.append(_ALL_CHOSEN)
+        if local.one_step and local.schedule != "constant" and not local.warmup:
+            said.append(f"[local] schedule = '{local.schedule}': {_ONE_RATE}")
+        if self.attack.keep_optimizer_state and not local.keep_optimizer_state:
+            said.append(_NOTHING_KEPT)
+        return said + (self.security.idle if self.security is not None else [])
 
     def _given_in_vain(self, algorithm: Algorithm) -> list[str]:
         tables = {"local": LocalTraining(), "cohort": CohortTable(), "evaluate": Evaluate()}

@@ -11,6 +11,7 @@ from .batch_counts import (
 from .local_fits import (
     LOCAL as LOCAL,
     Fits as Fits,
+    refuse_idle as refuse_idle,
 )
 from .local_optimizers import (
     OPTIMIZERS as OPTIMIZERS,

@@ -19,7 +19,7 @@ keys, the first of these lines is shown.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -167,6 +167,22 @@ class Fits:
         usual = {key: filled.get(key, field.default) for key, field in kind.model_fields.items()}
         cells = {key: self.cells[way].get(prefix + key, "-") for key in usual}
         return [(key, usual[key] if cells[key][0] in _MARKS else None) for key in usual if cells[key] != "+"]
+
+
+def refuse_idle(table: BaseModel, keys: Iterable[str], why: str) -> None:
+    """Refuse keys of a table that have no effect beside its other keys.
+
+    Values that keys have by themselves are accepted: the job in a run folder names all of them.
+
+    Args:
+        why: Why they have none, and what would do.
+
+    Raises:
+        ValueError: one is given; the text names it.
+    """
+    for key in keys:
+        if (value := getattr(table, key)) != type(table).model_fields[key].default:
+            raise ValueError(f"{key} = {str(value).lower() if isinstance(value, bool) else value}: {why}")
 
 
 def _keys(names: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
-from mpifl.silo.steps.local_fits import LOCAL
+from mpifl.silo.steps.local_fits import LOCAL, refuse_idle
 from mpifl.silo.steps.schedule import RateSchedule, Shape
 
 if TYPE_CHECKING:  # a job can be read without importing torch
@@ -152,6 +152,16 @@ class LocalTraining(BaseModel):
             raise ValueError("keep_optimizer_state: sgd without momentum has nothing to keep; leave it out")
         return self
 
+    @model_validator(mode="after")
+    def _all_have_effect(self) -> LocalTraining:
+        if self.batch_size == "full":
+            what = "all of a silo's examples are one batch, and none is smaller"
+            refuse_idle(self, ["drop_last"], f"{what}; give batch_size a number, or leave it out")
+        if self.constant_rate:
+            what = "spans a schedule or a warm-up, and there is none"
+            refuse_idle(self, ["schedule_rounds"], f"{what}; give schedule or warmup, or leave it out")
+        return self
+
     def at_round(self, round: int) -> LocalTraining:
         """Return these settings with the learning rate, epochs and batch size of a round, counted from 0."""
         changed: dict[str, Any] = {}
@@ -213,6 +223,12 @@ class LocalTraining(BaseModel):
     def full(self) -> bool:
         """Whether passes store their numbers as float32."""
         return self.precision in ("fp32", "tf32")
+
+    @property
+    def one_step(self) -> bool:
+        """Whether these settings say that a schedule is of one step, whatever silos hold."""
+        full = self.batch_size == "full" and self.epochs == 1
+        return self.schedule_rounds == 1 and (self.steps == 1 or full)
 
     @property
     def constant_rate(self) -> bool:

@@ -39,3 +39,7 @@ from .shard_files import (
     broken_files as broken_files,
     notes_on_broken as notes_on_broken,
 )
+from .start_notes import (
+    notes_at_start as notes_at_start,
+    told_at_start as told_at_start,
+)

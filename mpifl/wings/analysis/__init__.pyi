@@ -37,6 +37,7 @@ from .whole_sums import (
     OneTable as OneTable,
     ReleasedTable as ReleasedTable,
     WholeSums as WholeSums,
+    given_of as given_of,
     in_room as in_room,
     kind_of as kind_of,
 )

@@ -12,12 +12,12 @@ from mpifl.data.shards import AnySpec, FederationSpec
 from mpifl.exchange import Federation
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.report.runs import fit_doubt
-from mpifl.training import Wing
+from mpifl.training import ModelFacts, Wing
 from mpifl.wings.analysis.dp_table import NO_NOISE, DPTable
 from mpifl.wings.analysis.regression import SETTLED, NewtonFit
 from mpifl.wings.analysis.site_terms import check_terms
 from mpifl.wings.analysis.survival import Cox, KaplanMeier
-from mpifl.wings.analysis.whole_sums import OneTable, ReleasedTable, WholeSums
+from mpifl.wings.analysis.whole_sums import OneTable, ReleasedTable, WholeSums, given_of
 from mpifl.wire import Transport
 
 UNSETTLED = (
@@ -55,6 +55,10 @@ class AnalysisWing(Wing):
         if isinstance(algorithm, OneTable) and job.rounds != 1:
             what = f"{job.algorithm['name']} makes its table in one round; use rounds = 1"
             raise InputError(f"rounds = {job.rounds}: {what}")
+        if isinstance(algorithm, OneTable):
+            for key, value in given_of(algorithm.task).items():
+                what = f"'{job.algorithm['name']}' trains and scores no model; leave it out"
+                raise InputError(f"[task] {key} = {value!r}: {what}")
         if isinstance(algorithm, KaplanMeier) and isinstance(spec, FederationSpec):
             algorithm.check_groups(Path(job.shards), spec)
         if isinstance(algorithm, DPTable):
@@ -92,7 +96,7 @@ class AnalysisWing(Wing):
         """Note the algorithm, which knows the columns' names."""
         self._algorithm, self._note = exchange.knowledge.algorithm, note
 
-    def notes(self, server: Server, exchange: Federation) -> list[str]:
+    def notes_of_job(self, silos: int, model: Callable[[], ModelFacts]) -> list[str]:
         """Return a line on groups of rows, which the tests of coefficients do not know of."""
         return [self._doubt] if self._doubt else []
 

@@ -30,6 +30,7 @@ class WholeSums(Algorithm):
     needs_mean: ClassVar[str] = "the server needs sums over all examples"
     unlike_fedavg: ClassVar[str] = "is a sum over all examples"
     ways: ClassVar[tuple[str, ...]] = ("newton",)
+    ignores: ClassVar[frozenset[str]] = frozenset({"cohort.weights"})
     not_clipped = "sums over examples have no bound that keeps what they say"
     not_augmented = "takes the examples as they are"
     not_private = f"{EXACT}; use 'dptable' for noised counts, histograms and means"
@@ -115,6 +116,14 @@ def in_room(told: dict[str, Any], room: int) -> Tensor:
 def kind_of(task: Task) -> str:
     """Return a task's name; "" for a task of the user's own."""
     return str(getattr(task, "kind", ""))
+
+
+def given_of(task: Task) -> dict[str, Any]:
+    """Return the keys of `[task]` that a job gives, but for a loss that the task has by itself."""
+    given = task.model_dump(by_alias=True, exclude_defaults=True)
+    if given.get("loss") in [*getattr(task, "losses", ())][:1]:
+        del given["loss"]
+    return given
 
 
 def _on_host(value: Tensor | Scalar) -> Tensor | Scalar:

@@ -17,7 +17,7 @@ from mpifl.data.shards import AnySpec, group_note
 from mpifl.exchange import Federation, KindsAlone
 from mpifl.exchange.worker_side import WorkerContext
 from mpifl.run.job import Job, is_silo_level
-from mpifl.training import Coins, Wing
+from mpifl.training import Coins, ModelFacts, Wing
 from mpifl.transforms import Transform
 from mpifl.wings.dpsgd.budget_room import check_site_allows, room_check
 from mpifl.wings.dpsgd.privacy_plan import Accounting, SiloPlan, guard_of, plans, stated_noise
@@ -132,9 +132,9 @@ class OfSilos(Wing):
         """Begin to count what rounds cost."""
         self._accounting = SiloAccounting(self._job, self._run)
 
-    def notes(self, server: Server, exchange: Federation) -> list[str]:
+    def notes_of_job(self, silos: int, model: Callable[[], ModelFacts]) -> list[str]:
         """Return a warning if the noise is too large for the silos' updates to be visible."""
-        return warning_of(self._job, exchange.population, len(server.model.shared))
+        return warning_of(self._job, silos, model().shared)
 
     def coins(self, silos: int, run: Path) -> Coins | None:
         """Return a function that draws the silos of a round in secret, if the job asks for this."""

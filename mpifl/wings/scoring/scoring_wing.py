@@ -12,7 +12,7 @@ from mpifl.exchange.worker_side import WorkerContext
 from mpifl.learning.metrics import summable
 from mpifl.run.job import Job
 from mpifl.sums import Aggregator
-from mpifl.training import Wing
+from mpifl.training import ModelFacts, Wing
 from mpifl.wings.scoring.at_workers import AtWorkers
 from mpifl.wings.scoring.behind import Behind
 from mpifl.wings.scoring.test_scores import Scores
@@ -44,9 +44,9 @@ class AtWorkersWing(Wing):
         """Make the server score its test set by the workers."""
         server.scored_by = AtWorkers(exchange, self._scores, note)
 
-    def notes(self, server: Server, exchange: Federation) -> list[str]:
+    def notes_of_job(self, silos: int, model: Callable[[], ModelFacts]) -> list[str]:
         """Return a line if the server has no test set."""
-        return [] if server.judges else [f"[evaluate] where = 'workers': {UNJUDGED}"]
+        return [] if model().judged else [f"[evaluate] where = 'workers': {UNJUDGED}"]
 
 
 class BehindWing(Wing):
@@ -87,7 +87,7 @@ class BehindWing(Wing):
             raise InputError(f"[evaluate] behind = true: {what}; use device = 'cpu', or leave it out")
         server.scored_by = self._scored_by = Behind(self._job, self._spec, note)
 
-    def notes(self, server: Server, exchange: Federation) -> list[str]:
+    def notes_of_job(self, silos: int, model: Callable[[], ModelFacts]) -> list[str]:
         """Return a line if each round is scored at once all the same."""
         if self._job.checkpoint.every > 1 and self._job.rounds > 1:
             return []

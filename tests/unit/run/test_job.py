@@ -343,6 +343,42 @@ WRONG = {
         LEAST + "[local]\nepochs = 1\nsteps = 2\n",
         "[local] takes epochs or steps, not both",
     ),
+    "a smaller batch beside all examples": (
+        LEAST + '[local]\nbatch_size = "full"\ndrop_last = true\n',
+        "[local] drop_last = true: all of a silo's examples are one batch, and none is smaller; give",
+    ),
+    "a span of no schedule": (
+        LEAST + "[local]\nsteps = 4\nschedule_rounds = 3\n",
+        "[local] schedule_rounds = 3: spans a schedule or a warm-up, and there is none; give schedule or",
+    ),
+    "weights that are taken from no file": (
+        LEAST + "strict = false\n",
+        "[model] strict = false: no file is read; give weights, or leave it out",
+    ),
+    "bounds of speeds that are given": (
+        LEAST + '[algorithm]\nname = "fedbuff"\n[clock]\nfastest = 20.0\nspeeds = { a = 1.0 }\n',
+        "[clock] fastest = 20.0: is of speeds that are drawn, and speeds names each silo's; leave one of",
+    ),
+    "how a fixed mu changes": (
+        LEAST + '[algorithm]\nname = "fedprox"\nmu_step = 0.5\n',
+        "[algorithm] mu_step = 0.5: says how adaptive changes mu, which stays as it is; use adaptive = true",
+    ),
+    "the patience of a fixed mu": (
+        LEAST + '[algorithm]\nname = "fedprox"\npatience = 2\n',
+        "[algorithm] patience = 2: says how adaptive changes mu",
+    ),
+    "epochs and steps of fine-tuning": (
+        LEAST + '[algorithm]\nname = "finetune"\ntune_epochs = 9\ntune_steps = 3\n',
+        "[algorithm] tune_epochs = 9: tune_steps = 3 takes the place of epochs; leave one of them out",
+    ),
+    "a staleness that polynomial does not know": (
+        LEAST + '[algorithm]\nname = "fedasync"\nb = 9.0\n[clock]\n',
+        "[algorithm] b = 9.0: weighting = 'polynomial' does not take it; use 'hinge', or leave it out",
+    ),
+    "a fall of no weighting": (
+        LEAST + '[algorithm]\nname = "fedcompass"\nweighting = "constant"\na = 0.9\n[clock]\n',
+        "[algorithm] a = 0.9: weighting = 'constant' does not take it; use 'polynomial' or 'hinge', or leave",
+    ),
     "nesterov alone": (LEAST + "[local]\nnesterov = true\n", "[local] nesterov needs momentum above 0"),
     "not TOML": ("rounds = ", "not TOML: "),
     "YAML": ("rounds: 3\n", "not TOML: "),

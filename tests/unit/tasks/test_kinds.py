@@ -183,6 +183,9 @@ def test_what_the_shards_ignore_is_ignored_unless_the_job_says_otherwise():
     spec = federation(3, (7,), ignore=-1)
     assert TASKS["language"]().for_federation(spec).ignored == -1
     assert TASKS["language"](ignore=0).for_federation(spec).ignored == 0
+    for other, told in ((None, "0 to 2; leave it out"), (-1, "0 to 2 and -1, which does not count already;")):
+        with pytest.raises(InputError, match=rf"\[task\] ignore = 99: no row has it: targets are {told}"):
+            TASKS["classification"](ignore=99).for_federation(federation(3, (), ignore=other))
     y = torch.tensor([0, -1])
     task = TASKS["classification"]().for_federation(federation(3, (), ignore=-1))
     loss = task.mean_loss(torch.tensor([[2.0, 0, 0], [0, 0, 5.0]]), y)

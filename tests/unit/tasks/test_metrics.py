@@ -242,7 +242,8 @@ def test_dice_and_iou_are_means_over_examples(background, ignore, ignore_empty):
 def test_padding_counts_in_no_figure_of_a_text():
     outputs, y = drawn("language")
     y[:, 5:] = -100
-    task = task_of("language", "perplexity", "accuracy", ignore=-100)
+    padded = federation(CLASSES, (7,), ignore=-100, labels=((1,) * CLASSES,))
+    task = TASKS["language"](metrics=["perplexity", "accuracy"]).for_federation(padded)
     own = torch.nn.functional.cross_entropy(outputs.double(), y, ignore_index=-100).exp()
     assert value(task, "perplexity", (outputs, y)) == pytest.approx(float(own), rel=1e-6)
     right = (outputs.argmax(1) == y)[:, :5].double().mean()

@@ -319,6 +319,72 @@ class Other(FedAvg):
         return super().train(silo, w)
 
 
+TOLD_AT_START = {
+    "an algorithm that takes no steps": (
+        ["algorithm.name='fedsgd'", "local.epochs=5", "local.straggler_chance=0.9"],
+        ["[algorithm] name = 'fedsgd': does not use local.epochs, local.straggler_chance"],
+    ),
+    "one silo a step": (
+        ["algorithm.name='fedasync'", "clock={}", "cohort.weights='uniform'"],
+        ["[algorithm] name = 'fedasync': does not use cohort.weights"],
+    ),
+    "no parts": (
+        ["local.straggler_chance=0.5"],
+        ["[local] straggler_chance: one epoch or step has no parts"],
+    ),
+    "choices of nobody": (
+        [
+            "cohort={select='power-of-choice', candidates=3}",
+            "local={schedule='cosine', steps=1}",
+            "attack={kind='label_flip', silos=[0], keep_optimizer_state=true}",
+        ],
+        [
+            "[cohort] select = 'power-of-choice': by fraction = 1 all silos take part",
+            "[local] schedule = 'cosine': a round has one step, whose rate is lr",
+            "[attack] keep_optimizer_state = true: by [local] silos keep none",
+        ],
+    ),
+    "terms of no masks": (
+        ["security={masks=false, least=4, colluding=0.9}"],
+        [
+            "[security] least = 4: is of masks, and masks = false adds none",
+            "[security] colluding = 0.9: is of masks, and masks = false adds none",
+        ],
+    ),
+    "epochs of nobody": (
+        ["local={epochs_by_silo=[1, 2, 3, 9]}"],
+        ["[local] epochs_by_silo: has 4 numbers for 3 silos; the last have no use"],
+    ),
+    "liars": (["attack={kind='sign_flip', silos=[0]}"], ["[attack] kind = 'sign_flip': SILOS 0 LIE"]),
+    "a score behind": (
+        ["evaluate.behind=true", "device='cpu'"],
+        ["[evaluate] behind = true: has no effect, as a round with"],
+    ),
+    "a target of silos": (
+        ["algorithm={name='fedper', personal=['head.bias']}", "evaluate.target_accuracy=0.9"],
+        ["[evaluate] target_accuracy: silos own a part of the model, and silos hold out no data"],
+    ),
+    "a loud noise": (
+        ["privacy={level='silo', noise=50.0, clip=1.0, delta=1e-3}", "cohort.weights='uniform'"],
+        ["[privacy] level = 'silo': the noise is "],
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "lines"), TOLD_AT_START.values(), ids=TOLD_AT_START)
+def test_check_tells_what_train_tells_of_a_job_at_its_start(own_job, changes, lines, capsys):
+    from mpifl.training.loop import train
+
+    changes = ["shards='shards'", *changes]
+    code, told, noted = checked(own_job, *(word for one in changes for word in ("--set", one)))
+    assert code == 0
+    assert [line for line in lines if not any(one.startswith(line) for one in noted)] == []
+    assert "nothing is wrong" not in told
+    train(own_job, Path("run"), (*changes, "tracking.console=true"), False, Alone(), wings_of=wings_of)
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert [one for one in noted if one not in shown] == []
+
+
 def test_a_misspelt_method_of_an_algorithm_of_ones_own_is_told(own_job):
     assert uncalled(Misspelt) == [
         "Misspelt defines `rounds`, which nothing calls; did you mean `round`?",

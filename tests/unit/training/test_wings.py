@@ -122,7 +122,7 @@ def test_a_fit_to_several_rows_of_a_group_says_that_they_count_as_independent(jo
     for many, said in ((8, []), (4, [f"errors, p and {OF_GROUPS}"])):
         silos = [one.model_copy(update={"groups": {"train": many}}) for one in spec.silos]
         fit.check(spec.model_copy(update={"silos": silos}), Newton())
-        assert fit.notes(None, None) == said
+        assert fit.notes_of_job(1, None) == said
 
 
 def wings(*given):

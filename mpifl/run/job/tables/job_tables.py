@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from mpifl.common import InputError, Table
-from mpifl.silo.steps import EVALUATION_BATCH, BufferRule, EvaluationBatch
+from mpifl.silo.steps import EVALUATION_BATCH, BufferRule, EvaluationBatch, refuse_idle
 
 
 class _Table(BaseModel):
@@ -32,6 +32,12 @@ class Model(BaseModel):
     buffers: dict[str, BufferRule] = {}
     """Rules for buffers that training writes, by names or patterns: "min" or "max" over silos; "any" or "all"
     for flags; "reset" starts them anew in each training."""
+
+    @model_validator(mode="after")
+    def _reads_weights(self) -> Model:
+        if self.weights is None:
+            refuse_idle(self, ["strict"], "no file is read; give weights, or leave it out")
+        return self
 
     @property
     def arguments(self) -> Table:

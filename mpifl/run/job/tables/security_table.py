@@ -23,3 +23,11 @@ class SecuritySettings(BaseModel):
     colluding: Annotated[float, Field(ge=0, lt=1)] = 1 / 3
     """The share of workers and of a round's silos that may collude with the server. The others' noise must be
     enough, and two sums must share others."""
+
+    @property
+    def idle(self) -> list[str]:
+        """Notes on keys without effect. They are not refused: masks are switched off to compare sums."""
+        usual = SecuritySettings()
+        given = [key for key in ("least", "colluding") if getattr(self, key) != getattr(usual, key)]
+        why = "is of masks, and masks = false adds none"
+        return [] if self.masks else [f"[security] {key} = {getattr(self, key):g}: {why}" for key in given]

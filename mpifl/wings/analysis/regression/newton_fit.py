@@ -14,7 +14,15 @@ from mpifl.algorithms import Cohort, Server
 from mpifl.common import InputError
 from mpifl.data.shards import AnySpec
 from mpifl.silo import Silo
-from mpifl.wings.analysis import EXACT, WholeSums, exact_products as exact, kind_of, levels_of, told_of
+from mpifl.wings.analysis import (
+    EXACT,
+    WholeSums,
+    exact_products as exact,
+    given_of,
+    kind_of,
+    levels_of,
+    told_of,
+)
 from mpifl.wings.analysis.regression.coefficients import Fit, against_of, compared_with, independent
 from mpifl.wings.analysis.regression.families import OutcomeModel
 from mpifl.wings.analysis.regression.fit_moments import moments_told, spread_of
@@ -30,8 +38,8 @@ from mpifl.wings.analysis.regression.silo_fits import SiloFits, own_fit
 from mpifl.wire import MOST_SCALARS, Update, summed
 
 INTERCEPT = "(intercept)"
-CHANGED = frozenset({"loss", "weights", "gamma", "mean", "deviation", "delta"})
-"""Keys of tasks by which the loss is no likelihood of the outcome, or of another outcome."""
+CHANGED = frozenset({"loss", "weights", "gamma", "ignore", "mean", "deviation", "delta"})
+"""Keys of tasks by which the loss is no likelihood of the outcome of all rows, or of another outcome."""
 
 
 class NewtonFit(WholeSums):
@@ -94,12 +102,13 @@ class NewtonFit(WholeSums):
         if len(shapes) != 2 or shapes != [(1, shapes[0][-1]), (1,)]:
             what = "fits a coefficient for each column, and an intercept, to one outcome"
             raise InputError(f"{where}: {what}; use [model] name = 'logreg' with [task] name = {tasks}")
-        if (
-            kind_of(self.task) not in self.tasks
-            or self.task.model_dump(exclude_defaults=True).keys() & CHANGED
-        ):
-            what = f"takes the likelihood of its family; use [task] name = {tasks}"
-            raise InputError(f"{where}: {what}, without {', '.join(sorted(CHANGED))}{self.elsewhere}")
+        if kind_of(self.task) not in self.tasks:
+            what = f"takes the likelihood of its family; use [task] name = {tasks}{self.elsewhere}"
+            raise InputError(f"{where}: {what}")
+        for key, value in given_of(self.task).items():
+            if key in CHANGED:
+                what = f"'{type(self).__name__.lower()}' takes the likelihood of its family; leave it out"
+                raise InputError(f"[task] {key} = {value!r}: {what}")
 
     @property
     @abstractmethod
