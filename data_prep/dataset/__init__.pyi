@@ -10,6 +10,12 @@ from .likely_codes import (
 )
 from .likely_mistakes import doubts as doubts, of_tokens as of_tokens
 from .other_units import spreads_told as spreads_told, units_told as units_told
+from .outcome_shares import (
+    affirms as affirms,
+    inverted_told as inverted_told,
+    negative_first as negative_first,
+    paired as paired,
+)
 from .repeated_ids import ids_told as ids_told
 from .rows import (
     Alter as Alter,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from data_prep.dataset import negative_first
 from data_prep.tables.files import kind_of, parts_of, separated, spec_beside
 from data_prep.tables.guessing import (
     Guess,
@@ -293,8 +294,9 @@ def _events(learned: Learned, tallies: Mapping[str, Tally]) -> list[str]:
     values = ordered(set(tallies[name].texts))
     if learned.kind != "survival" or {value.lower() for value in values} <= EVENTS:
         return []
+    seen = negative_first(values)[-1]
     said = f"label: {name} has {some(values)}; say which one means that the event was seen"
-    return [f"{said}, as event = {{ column = {quoted(name)}, value = {quoted(values[-1])} }}"]
+    return [f"{said}, as event = {{ column = {quoted(name)}, value = {quoted(seen)} }}"]
 
 
 def _marked(tallies: Mapping[str, Tally]) -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_prep.dataset import codes_among
+from data_prep.dataset import codes_among, negative_first, paired
 from data_prep.tables.values import (
     FEW,
     ISO,
@@ -158,7 +158,8 @@ def classes_of(name: str, tally: Tally, *, stated: bool = False) -> Guess:
         return Guess(
             "", f"label: {name} has over {MOST_TEXTS} different values, first {tally.first}; {remedy}"
         )
-    listing, told = _spelled(name, "classes", tally, stated)
+    inverted = (first := ordered({*_by_spelling(tally)})) != negative_first(first)
+    listing, told = _spelled(name, "classes", tally, stated or inverted)
     return Guess(f"classes = {listing}" if listing else "", told)
 
 
@@ -168,7 +169,7 @@ def counted_classes(tally: Tally, stated: Sequence[Sequence[str]] = ()) -> dict[
     if stated:
         return {one[0]: sum(tally.texts[text] for text in one) for one in stated}
     found = _by_spelling(tally)
-    return {first: sum(tally.texts[text] for text in found[first]) for first in ordered(set(found))}
+    return {first: sum(tally.texts[text] for text in found[first]) for first in _in_order(found)}
 
 
 def coded_apart(name: str, tally: Tally, tables: Sequence[Path]) -> list[Guess]:
@@ -183,12 +184,24 @@ def coded_apart(name: str, tally: Tally, tables: Sequence[Path]) -> list[Guess]:
     for code, table in zip(codes, tables, strict=True):
         tables_of.setdefault(code, []).append(visible(table.name))
     there = (f"{', '.join(map(visible, code))} in {', '.join(of)}" for code, of in tables_of.items())
-    paired = {len(code) for code in tables_of} == {2} and 2 * len(tables_of) == len({*first.values()})
     what = f"label: {name} is {'; '.join(there)}"
-    if not paired:
+    if {len(code) for code in tables_of} != {2} or 2 * len(tables_of) != len({*first.values()}):
         return [Guess("", f"{what}; code it alike in all tables")]
-    mend, means = f"classes = {listed(zip(*tables_of, strict=True))}", "if that is what they mean"
-    return [Guess(f"# {mend}  # in place of that, {means}", f"{what}; write {mend} in the spec, {means}")]
+    rows = {one: sum(tally.texts[text] for text in texts) for one, texts in _by_spelling(tally).items()}
+    pairs = paired([*tables_of], rows)
+    shown = zip(tables_of, pairs[-1] if pairs else [code[-1] for code in tables_of], strict=True)
+    shares = [f"{visible(one)} {rows[one] / sum(rows[each] for each in code):.1%}" for code, one in shown]
+    if not pairs:
+        remedy = f"{' and '.join(shares)} of rows do not tell which are one"
+        return [
+            Guess("", f"{what}; {remedy}: see how tables code it, and write in one [ ] what means the same")
+        ]
+    mend, means = f"classes = {listed(pairs)}", f"if that is what they mean ({', '.join(shares)} of rows)"
+    return [
+        Guess(
+            f"# {mend}  # in place of that, {_one_line(means)}", f"{what}; write {mend} in the spec, {means}"
+        )
+    ]
 
 
 def _by_spelling(tally: Tally) -> dict[str, tuple[str, ...]]:
@@ -197,15 +210,20 @@ def _by_spelling(tally: Tally) -> dict[str, tuple[str, ...]]:
     return {one[0]: (*one,) for one in spelled(often, lambda text: likely(text, tally.notation))}
 
 
+def _in_order(values: Iterable[str]) -> list[str]:
+    """Return values in the order of their numbers: sorted, and no before yes."""
+    return negative_first(ordered({*values}))
+
+
 def _spelled(name: str, key: str, tally: Tally, every: bool) -> tuple[str, str]:
     """Return values by their spellings, and what to say of it; where each has one, nothing or `every` one."""
     found = _by_spelling(tally)
     if len(found) == len(tally.texts):
-        return (listed(found[first] for first in ordered(set(found))) if every else ""), ""
+        return (listed(found[first] for first in _in_order(found)) if every else ""), ""
     one = next(one for one in found.values() if len(one) > 1)
     counted = " and ".join(f"'{text}' ({tally.texts[text]:,} times)" for text in one)
     said = f"spelled: {name} {counted}, taken for one; list them apart in '{key}' if they are not"
-    return listed(found[first] for first in ordered(set(found))), said
+    return listed(found[first] for first in _in_order(found)), said
 
 
 def _ways(tally: Tally) -> list[str]:
