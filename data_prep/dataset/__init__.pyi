@@ -1,4 +1,10 @@
-from .changed_rows import changes_of as changes_of, changes_together as changes_together, noted_as as noted_as
+from .changed_rows import (
+    changes_of as changes_of,
+    changes_together as changes_together,
+    factors_at as factors_at,
+    noted_as as noted_as,
+    with_notes as with_notes,
+)
 from .confounded import lone_levels as lone_levels
 from .dataset import Cut as Cut, Dataset as Dataset
 from .example_groups import KEEPS as KEEPS, Groups as Groups, Order as Order, renumbered as renumbered

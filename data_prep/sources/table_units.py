@@ -45,8 +45,10 @@ def units_of_tables(tables: Sequence[Path], drafted: Drafted) -> list[str]:
     if not names:
         return []
     values: defaultdict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
+    stated: dict[str, dict[str, float]] = {}
     for path in tables:
         spec = _reading(path, names, drafted)
+        stated[spec_beside(path).stem] = {name: by for name in names if (by := spec.features[name].factor)}
         for piece in islice(pieces(kind_of(path), path, spec), MOST_PIECES):
             sites, codes = ([spec_beside(path).stem], np.zeros(len(piece), np.int64))
             if spec.silo is not None and len(tables) < 2:
@@ -61,7 +63,7 @@ def units_of_tables(tables: Sequence[Path], drafted: Drafted) -> list[str]:
     for (name, site), own in whole.items():
         if len(own) >= FEWEST:
             found[name].append(Spread.of(site, own))
-    return [*spreads_told(found), *codes_of_tables(whole)]
+    return [*spreads_told(found, stated), *codes_of_tables(whole)]
 
 
 def _reading(path: Path, names: Sequence[str], drafted: Drafted) -> TableSpec:

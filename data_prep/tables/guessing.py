@@ -10,10 +10,12 @@ from pathlib import Path
 
 from data_prep.dataset import codes_among, negative_first, paired
 from data_prep.tables.values import (
+    CENTURY,
     FEW,
     ISO,
     MOST_NUMBERS,
     MOST_TEXTS,
+    SHORT,
     Notation,
     Tally,
     forms_of,
@@ -41,11 +43,26 @@ class Guess:
         line: That of the spec.
         told: What its owner should hear: why it is left out, or why it may have to be, with the first value.
         repeats: Whether it is an id that several rows share, or has texts that repeat and are many.
+        lines: That of the spec of each table, where tables write its dates in different orders.
     """
 
     line: str
     told: str = ""
     repeats: bool = False
+    lines: tuple[str, ...] = ()
+
+    def of_table(self, at: int) -> str:
+        """Return the line of the spec of a table, by its place."""
+        return self.lines[at] if self.lines else self.line
+
+    def in_orders(self, tally: Tally) -> Guess:
+        """Return a column of dates with the order of each table, where each has one and they are not all as
+        ISO 8601 has it."""
+        forms = [likeliest(of) for of in tally.forms_of_tables]
+        if 'kind = "date"' not in self.line or any(len(of) != 1 for of in forms) or {*forms} == {(ISO,)}:
+            return self
+        orders = [f', format = "{form}"' if form != ISO else "" for (form,) in forms]
+        return replace(self, lines=tuple(f"{self.line.removesuffix(' }')}{order} }}" for order in orders))
 
 
 MOST_UNLIKE_LEVELS = 20
@@ -74,13 +91,15 @@ def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
         why = looks_like_id(tally)
         said = f"kept: {name}, {why}, first {tally.first}; remove it if it is an id"
         return Guess(f"{key_of(name)} = {kind}", said if why else "")
+    date = Guess(f'{key_of(name)} = {{ kind = "date", since = "{SINCE}"{_filled(tally)} }}')
+    if len({*tally.forms_of_tables}) > 1 and (ordered_apart := date.in_orders(tally)).lines:
+        return ordered_apart
     if tally.dates and tally.undated:
         remedy = "write dates as 2000-12-31, or list it in 'missing'"
         wrong = f"all values are dates but for {tally.undated.total():,}, first {tally.first_undated}"
         return _left_out(name, f"{wrong}; {remedy}")
     if tally.dates:
-        mean = ', missing = "mean"' * bool(tally.gaps)
-        return Guess(f'{key_of(name)} = {{ kind = "date", since = "{SINCE}"{mean} }}')
+        return date
     if tally.forms:
         return _dates(name, tally)
     return _texts(name, tally, stated)
@@ -93,8 +112,12 @@ def _dates(name: str, tally: Tally) -> Guess:
     if others:
         remedy = f"say {{ {told} }}, or {' or '.join(map(quoted, others))}"
         return _left_out(name, f"{tally.first} may be a date in two orders; {remedy}")
-    mean = ', missing = "mean"' * bool(tally.gaps)
-    return Guess(f"{key_of(name)} = {{ {told}{mean} }}")
+    return Guess(f"{key_of(name)} = {{ {told}{_filled(tally)} }}")
+
+
+def _filled(tally: Tally) -> str:
+    """Return what a column of dates says of missing values, if there are some."""
+    return ', missing = "mean"' * bool(tally.gaps)
 
 
 def _code(name: str, tally: Tally) -> Guess:
@@ -132,7 +155,11 @@ def _texts(name: str, tally: Tally, stated: bool) -> Guess:
     if tally.first and (forms := forms_of([tally.first.value])):
         odd = tally.first_undated if forms[0] == ISO else tally.first_unformed
         what = f'{tally.first} is a date by format = "{forms[0]}", and {odd} is none'
-        return _left_out(name, f"{what}; write all dates alike, or list others in 'missing'")
+        is_date = odd is not None and (forms_of([odd.value]) or SHORT.fullmatch(odd.value))
+        others = "" if is_date else ", or list others in 'missing'"
+        return _left_out(name, f"{what}; write all dates alike{others}")
+    if tally.first and SHORT.fullmatch(tally.first.value):
+        return _left_out(name, f"{tally.first} is {CENTURY}")
     if len(tally.texts) > MOST_TEXTS:
         found = max(tally.different, len(tally.texts))
         out = _left_out(name, f"{found:,} different texts, first {tally.first_odd}")
