@@ -23,6 +23,7 @@ from data_prep.tables import (
     check_label,
     is_table,
     kind_of,
+    learned_of_rows,
     names_in,
     persons_in,
     pooled,
@@ -52,10 +53,14 @@ class Holding:
 
 
 class Joined(NamedTuple):
-    """The federation that the tables of sites became, and what is doubtful between them, a line each."""
+    """The federation that the tables of sites became, and what is doubtful between them, a line each.
+
+    `learned` tells whether columns have means or deviations of the rows of all sites.
+    """
 
     spec: FederationSpec
     told: list[str]
+    learned: bool
 
 
 def sites_of(given: Sequence[Path]) -> dict[str, Path]:
@@ -124,7 +129,7 @@ def join_sites(
         made = assemble(folder)
         looks = (units_told, codes_told, lone_levels, ids_told)
         doubted = [line for look in looks for line in look(folder, made)]
-        return Joined(made, [*doubted, *told])
+        return Joined(made, [*doubted, *told], any(learned_of_rows(one.spec) for one in tables.values()))
 
 
 def _table(site: str, path: Path, spec: Path | None) -> SiteTable:

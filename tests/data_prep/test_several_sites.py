@@ -57,7 +57,16 @@ def test_the_bits_are_those_of_the_commands_one_by_one(clinics: Path) -> None:
     run("assemble", "single")
     spec.write_text(SPEC.replace(line, 'standardise = "own"'))
     said = run("sites", clinics, "--spec", spec, "--name", "clinics", "--test", "0.25", "--out", "joined")
-    assert "joined/federation.json: 3 silos; joined/agreed has specs and statistics" in said
+    assert (
+        "joined/federation.json: 3 silos; joined/agreed has specs and statistics. Means and deviations are"
+        in said
+    )
+    spec.write_text(
+        SPEC.replace(line, 'standardise = "none"').replace(', missing = "mean"', ', missing = "drop"')
+    )
+    plain = run("sites", clinics, "--spec", spec, "--test", "0.25", "--out", "plain")
+    assert "plain/agreed has specs and statistics\n" in plain
+    spec.write_text(SPEC.replace(line, 'standardise = "own"'))
     assert said.count("warning: ") == 1  # of gaps that were filled
     for file in ("federation.json", *(f"silo_000{number}.h5" for number in range(3))):
         assert Path("joined", file).read_bytes() == Path("single", file).read_bytes()
