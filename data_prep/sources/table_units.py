@@ -39,8 +39,8 @@ def units_of_tables(tables: Sequence[Path], drafted: Drafted) -> list[str]:
     Raises:
         InputError: a table cannot be read.
     """
-    stated = tomllib.loads(drafted.text)
-    kinds = {name: one["kind"] if isinstance(one, dict) else one for name, one in stated["features"].items()}
+    features = tomllib.loads(drafted.text)["features"]
+    kinds = {name: one["kind"] if isinstance(one, dict) else one for name, one in features.items()}
     names = [name for name, kind in kinds.items() if kind == "numeric"]
     if not names:
         return []

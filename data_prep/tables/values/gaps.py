@@ -69,11 +69,9 @@ def without_gaps(pieces: Iterable[Piece], spec: TableSpec, gaps: Gaps) -> Iterat
         if found and not lacking:
             name = next(iter(found))
             first = f"{piece.at(int(np.argmax(piece.columns[name].gaps)))}: {name}"
-        empty = (
-            np.flatnonzero(np.all([texts.gaps for texts in every.columns.values()], axis=0)) if found else ()
-        )
-        if len(empty):
-            where = where or every.at(int(empty[0]))
+        if found:
+            empty = np.flatnonzero(np.all([texts.gaps for texts in every.columns.values()], axis=0))
+            where = where or (every.at(int(empty[0])) if len(empty) else "")
             blank += len(empty)
         lacking.update(found)
         if not lacking:
