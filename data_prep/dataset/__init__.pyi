@@ -15,6 +15,12 @@ from .likely_codes import (
     codes_told as codes_told,
 )
 from .likely_mistakes import doubts as doubts, of_tokens as of_tokens
+from .odd_numbers import (
+    odd_among as odd_among,
+    odd_told as odd_told,
+    told_of_odd as told_of_odd,
+    written as written,
+)
 from .other_units import spreads_told as spreads_told, units_told as units_told
 from .outcome_shares import (
     affirms as affirms,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,17 @@ def number_columns(spec: FederationSpec) -> dict[int, str]:
     categories = {name for name, column in stated.items() if column.get("kind") != "numeric"}
     names = enumerate(spec.feature_names or ())
     return {at: name for at, name in names if categories.isdisjoint((name, name.partition("=")[0]))}
+
+
+def numbers_and_days(spec: FederationSpec) -> dict[int, tuple[str, date | None]]:
+    """Return the columns of a table of numbers or dates, by their places; of dates with the day that is 0."""
+    found: dict[int, tuple[str, date | None]] = {
+        at: (name, None) for at, name in number_columns(spec).items()
+    }
+    for at, name in enumerate(spec.feature_names or ()):
+        if (since := _stated(spec).get(name, {}).get("since")) is not None:
+            found[at] = name, date.fromisoformat(str(since))
+    return found
 
 
 def _stated(spec: FederationSpec) -> dict[str, dict[str, Any]]:
