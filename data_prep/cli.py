@@ -26,7 +26,7 @@ from data_prep.commands import (
     words_of,
 )
 from data_prep.cut import WriteOptions, partition as cut_into_silos
-from data_prep.dataset import changes_of, codes_told, doubts, ids_told, of_tokens, units_told
+from data_prep.dataset import changes_of, codes_told, doubts, ids_told, odd_told, of_tokens, units_told
 from data_prep.inspect import counted, held
 from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES, kept_words
@@ -113,7 +113,8 @@ def partition(
     else:
         made = cut_into_silos(source, data, out, scheme, silos, seed, **more)
         typer.echo(_summary(made, out))
-        _warn(made, [*units_told(out, made), *codes_told(out, made), *ids_told(out, made)])
+        looks = (units_told, codes_told, odd_told, ids_told)
+        _warn(made, [line for look in looks for line in look(out, made)])
 
 
 @app.command()

@@ -22,6 +22,7 @@ from data_prep.dataset import (
     doubts,
     ids_told,
     lone_levels,
+    odd_told,
     release,
     row_bytes,
     share_ids,
@@ -81,6 +82,7 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     with contextlib.suppress(ShardError):  # what is wrong with it has been found above
         findings += [CheckFinding(FILE, "units", told, "warning") for told in units_told(folder, spec)]
         findings += [CheckFinding(FILE, "codes", told, "warning") for told in codes_told(folder, spec)]
+        findings += [CheckFinding(FILE, "numbers", told, "warning") for told in odd_told(folder, spec)]
         findings += [CheckFinding(FILE, "levels", told, "warning") for told in lone_levels(folder, spec)]
     again = [CheckFinding(found.file, "groups", found.what) for found in parted(folder, spec)]
     with contextlib.suppress(ShardError):

@@ -15,7 +15,7 @@ import typer
 from data_prep.commands.flags import only
 from data_prep.commands.holding_options import Group, Keep, Order, Stratify, TestLast, check_order
 from data_prep.commands.source_flags import with_source_options, words_of
-from data_prep.dataset import changes_of, codes_told, ids_told
+from data_prep.dataset import changes_of, codes_told, ids_told, odd_told
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES, kept_words, scale_of, units_of_tables
 from data_prep.write import COMPRESSIONS, default_jobs
@@ -79,7 +79,8 @@ def _tell(made: FederationSpec, out: Path, stem: str, more: list[str]) -> None:
     entry = made.test if made.test else made.silos[0]
     held = ", ".join(f"{count:,} {split}" for split, count in entry.examples.items())
     typer.echo(f"{out / entry.file}: {held}; give {stem}.json to whoever assembles the federation")
-    for told in [*changes_of(made.source).values(), *codes_told(out, made), *ids_told(out, made), *more]:
+    looked = [line for look in (codes_told, odd_told, ids_told) for line in look(out, made)]
+    for told in [*changes_of(made.source).values(), *looked, *more]:
         typer.echo(f"warning: {one_line(told)}", err=True)
 
 

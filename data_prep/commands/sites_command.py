@@ -42,12 +42,13 @@ def sites(
     check_order(order, test_last)
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression)
     holding = Holding(Shares(valid, test, 0.0, test_last, stratify), seed, group, order)
-    made, told = join_sites(sites_of(tables), spec, out, name, holding, manner)
+    made, told, learned = join_sites(sites_of(tables), spec, out, name, holding, manner)
     for entry in made.silos:
         held = ", ".join(f"{count:,} {split}" for split, count in entry.examples.items())
         typer.echo(f"{out / entry.file}: {entry.name}: {held}")
-    typer.echo(
-        f"{out / 'federation.json'}: {len(made.silos)} silos; {out / 'agreed'} has specs and statistics"
-    )
+    rows = learned and any({"valid", "test"} & {*entry.examples} for entry in made.silos)
+    of_all = ". Means and deviations are of all rows, those held out included" * rows
+    has = f"{out / 'agreed'} has specs and statistics{of_all}"
+    typer.echo(f"{out / 'federation.json'}: {len(made.silos)} silos; {has}")
     for line in [*told, *(doubt.what for doubt in doubts(made, spelled=True))]:
         typer.echo(f"warning: {one_line(line)}", err=True)

@@ -267,7 +267,7 @@ def _same(
     """Return what a finished folder says, if it is what was asked for."""
     apart: dict[str, Any] = {"silos": [], "test": None, "public": None}
     # of a version that wrote none
-    unknown = {"encoding", "notes"} - before.source.keys()
+    unknown = {"encoding", "notes", "factors"} - before.source.keys()
     source = {key: value for key, value in asked.source.items() if key not in unknown}
     asked = asked.model_copy(update={"source": source})
     if before.model_copy(update=apart) != asked or len(before.silos) != silos:

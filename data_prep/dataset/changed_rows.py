@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -137,6 +137,12 @@ def noted_as(**lines: str) -> dict[str, Any]:
     return {"done": {"notes": told}} if told else {}
 
 
+def with_notes(done: dict[str, Any], **lines: str) -> dict[str, Any]:
+    """Return what was done to a data set with further lines, but for empty ones."""
+    notes = {**done.get("notes", {}), **{kind: line for kind, line in lines.items() if line}}
+    return {**done, "notes": notes} if notes else done
+
+
 def _index(names: Any) -> str:
     """Say which features are called as programs call a table's index."""
     if not (names and isinstance(names, list) and all(isinstance(name, str) for name in names)):
@@ -157,7 +163,32 @@ def changes_together(specs: Sequence[FederationSpec]) -> dict[str, Any]:
     by_site = [(_called(one), one.source.get("notes")) for one in specs]
     notes = {f"{kind} of {site}": f"{site}: {line}"
              for site, own in by_site if isinstance(own, dict) for kind, line in own.items()}  # fmt: skip
-    return {"dropped": _together(specs, "dropped", Dropped), **added, "notes": notes or None}
+    factors = {
+        entry.name: own for one in specs for entry in one.silos if (own := factors_at(one.source, entry.name))
+    }
+    return {"dropped": _dropped(specs), **added, "factors": factors or None, "notes": notes or None}
+
+
+def factors_at(source: Mapping[str, Any], silo: str) -> dict[str, float]:
+    """Return by what the spec of a silo's table multiplies columns, from `source` of its entry or of all."""
+    told = source.get("factors")
+    own = told.get(silo) if isinstance(told, dict) else {}
+    every = own if isinstance(own, dict) else told
+    return {name: float(by) for name, by in every.items() if isinstance(by, int | float)} if every else {}
+
+
+def _dropped(specs: Sequence[FederationSpec]) -> dict[str, Any] | None:
+    """Return what all sites left out, of the rows of all; None where nothing was."""
+    of_all = [(_called(one), _told(one.source, "dropped", Dropped)) for one in specs]
+    told = [(site, found if found.of else found.model_copy(update={"of": _rows_of(one)}))
+            for (site, found), one in zip(of_all, specs, strict=True)]  # fmt: skip
+    added = Dropped.added(told)
+    return added.model_dump(exclude_defaults=True) if added.rows or added.commented else None
+
+
+def _rows_of(spec: FederationSpec) -> int:
+    """Return how many rows a site has that left none out."""
+    return sum(sum(entry.examples.values()) for entry in spec.silos)
 
 
 def _together(specs: Sequence[FederationSpec], key: str, kind: type[Told]) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.dataset.changed_rows import changes_of
+from data_prep.dataset.outcome_shares import inverted_told
 from mpifl.data.shards import FederationSpec, VerticalSpec
 
 MOST_NAMED = 5
@@ -30,10 +31,11 @@ def doubts(spec: FederationSpec | VerticalSpec, *, spelled: bool = False) -> lis
     """Return what is doubtful in `federation.json`, which alone is looked at.
 
     Classes without a training example or with few, test examples of classes that no silo trains on, masks of
-    0 and 255. Names that differ only by case, columns whose names are a row. Groups of one row. Rows that
-    were left out, and values that were changed; where asked, those `spelled` otherwise as the spec states it.
+    0 and 255. An outcome that may be inverted at a site. Names that differ only by case, columns whose names
+    are a row. Groups of one row. Rows that were left out, and values that were changed; where asked, those
+    `spelled` otherwise as the spec states it.
     """
-    found = _classes(spec), _many(spec), _names(spec), _header(spec), _groups(spec)
+    found = _classes(spec), _outcomes(spec), _many(spec), _names(spec), _header(spec), _groups(spec)
     return [*(doubt for doubts in found for doubt in doubts), *_changed(spec, spelled)]
 
 
@@ -73,6 +75,12 @@ def _classes(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
         yield Doubt("classes", f"{said}, and {trains}; check that both belong to the same task")
     if empty := np.flatnonzero(trained + tested == 0).tolist():
         yield Doubt("classes", f"{_called(spec, empty)} without a training example; {_remedy(spec, empty)}")
+
+
+def _outcomes(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
+    """Find a site whose outcome may be inverted."""
+    if isinstance(spec, FederationSpec):
+        yield from (Doubt("outcome", line) for line in inverted_told(spec))
 
 
 def _many(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:

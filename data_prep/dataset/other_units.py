@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from data_prep.dataset.changed_rows import factors_at
 from data_prep.dataset.spreads import FEWEST, Spread, converting, differ, factor_told
 from mpifl.data import Features
 from mpifl.data.shards import FederationSpec, encoding_of, open_shard
@@ -43,7 +45,8 @@ def units_told(folder: Path, spec: FederationSpec) -> list[str]:
         for name, values in zip(found, in_units(rows, spec, [*found]).T, strict=True):
             found[name].append(Spread.of(entry.name, values))
             codes[name][entry.name] = {*np.unique(values.round(6))[: CODES + 1].tolist()}
-    return [*spreads_told(found), *filter(None, map(_coded, codes, codes.values()))]
+    stated = {entry.name: factors_at(spec.source, entry.name) for entry in spec.silos}
+    return [*spreads_told(found, stated), *filter(None, map(_coded, codes, codes.values()))]
 
 
 def _coded(name: str, of: Mapping[str, set[float]]) -> str:
@@ -59,7 +62,9 @@ def _coded(name: str, of: Mapping[str, set[float]]) -> str:
     )
 
 
-def spreads_told(found: Mapping[str, Sequence[Spread]]) -> list[str]:
+def spreads_told(
+    found: Mapping[str, Sequence[Spread]], stated: Mapping[str, Mapping[str, float]] | None = None
+) -> list[str]:
     """Return a line for each column that a silo may have in another unit than the others.
 
     Two medians differ by a factor of more than 5, and the quartiles of both silos lie closer together than
@@ -69,8 +74,12 @@ def spreads_told(found: Mapping[str, Sequence[Spread]]) -> list[str]:
 
     Args:
         found: The spreads of each column at the silos that have FEWEST rows or more.
+        stated: By what the spec of a silo multiplies its columns already.
     """
-    told = [line for name, spreads in found.items() for line in _of_column(name, spreads)]
+    factors = {
+        name: {silo: own[name] for silo, own in (stated or {}).items() if name in own} for name in found
+    }
+    told = [line for name, spreads in found.items() for line in _of_column(name, spreads, factors[name])]
     more = [f"{len(told) - MOST_NAMED:,} more columns differ between silos, too"]
     return told[:MOST_NAMED] + (more if len(told) > MOST_NAMED else [])
 
@@ -84,6 +93,17 @@ def number_columns(spec: FederationSpec) -> dict[int, str]:
     categories = {name for name, column in stated.items() if column.get("kind") != "numeric"}
     names = enumerate(spec.feature_names or ())
     return {at: name for at, name in names if categories.isdisjoint((name, name.partition("=")[0]))}
+
+
+def numbers_and_days(spec: FederationSpec) -> dict[int, tuple[str, date | None]]:
+    """Return the columns of a table of numbers or dates, by their places; of dates with the day that is 0."""
+    found: dict[int, tuple[str, date | None]] = {
+        at: (name, None) for at, name in number_columns(spec).items()
+    }
+    for at, name in enumerate(spec.feature_names or ()):
+        if (since := _stated(spec).get(name, {}).get("since")) is not None:
+            found[at] = name, date.fromisoformat(str(since))
+    return found
 
 
 def _stated(spec: FederationSpec) -> dict[str, dict[str, Any]]:
@@ -112,7 +132,7 @@ def in_units(rows: np.ndarray, spec: FederationSpec, names: list[str]) -> np.nda
     return np.asarray(rows * deviation + mean)
 
 
-def _of_column(name: str, spreads: Sequence[Spread]) -> Iterator[str]:
+def _of_column(name: str, spreads: Sequence[Spread], stated: Mapping[str, float]) -> Iterator[str]:
     """Yield a line about the silo whose median is farthest off, if it may have another unit."""
     if len(spreads) < 2:
         return
@@ -123,6 +143,8 @@ def _of_column(name: str, spreads: Sequence[Spread]) -> Iterator[str]:
         medians = ", ".join(f"{one.median:.3g} at {one.silo}" for one in (middle, far))
         more = f" and {len(odd) - 1:,} more" if len(odd) > 1 else ""
         known = f"; {factor}" if (factor := factor_told(name, far, middle)) else ""
-        known += f": factor = {converting(name, far, middle):.5g} at {far.silo}" if factor else ""
+        by = converting(name, far, middle) * stated.get(far.silo, 1.0)
+        now = f", in place of {stated[far.silo]:g}" if far.silo in stated else ""
+        known += f": factor = {by:.5g} at {far.silo}{now}" if factor else ""
         remedy = f"{name} = {{ kind = 'numeric', factor = ... }} in a site's spec converts"
         yield f"column {name}: median {medians}{more}; are the units the same? {remedy}{known}"

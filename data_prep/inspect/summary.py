@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.dataset import codes_told, doubts, ids_told, of_tokens, units_told
+from data_prep.dataset import codes_told, doubts, ids_told, odd_told, of_tokens, units_told
 from data_prep.inspect.feature_moments import (
     FeatureMoments,
     feature_moments,
@@ -227,7 +227,7 @@ def summarise(folder: Path, *, features: bool = False) -> FolderSummary:
     spec = read_federation(folder)
     moments = feature_moments(folder, spec) if features and not tokens(spec) else None
     targets = target_moments(folder, spec) if features else None
-    looks = (units_told, codes_told, ids_told) if features else ()
+    looks = (units_told, codes_told, odd_told, ids_told) if features else ()
     looked = [told for look in looks for told in look(folder, spec)]
     return FolderSummary(spec, label_counts(spec), moments, targets, looked)
 

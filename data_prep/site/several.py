@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from data_prep.cut import WriteOptions
-from data_prep.dataset import codes_told, ids_told, lone_levels, units_told
+from data_prep.dataset import codes_told, ids_told, lone_levels, odd_told, units_told
 from data_prep.schemes import Shares
 from data_prep.site.agreement import assemble, new_spec, spec_of_table
 from data_prep.site.site import Site, import_site
@@ -23,6 +23,7 @@ from data_prep.tables import (
     check_label,
     is_table,
     kind_of,
+    learned_of_rows,
     names_in,
     persons_in,
     pooled,
@@ -52,10 +53,14 @@ class Holding:
 
 
 class Joined(NamedTuple):
-    """The federation that the tables of sites became, and what is doubtful between them, a line each."""
+    """The federation that the tables of sites became, and what is doubtful between them, a line each.
+
+    `learned` tells whether columns have means or deviations of the rows of all sites.
+    """
 
     spec: FederationSpec
     told: list[str]
+    learned: bool
 
 
 def sites_of(given: Sequence[Path]) -> dict[str, Path]:
@@ -122,9 +127,9 @@ def join_sites(
             more["source_options"] = kept_words(kind, holding.group, holding.order, words)
             import_site(kind, path, agreed / "agreed.json", folder, Site(number, site), holding.seed, **more)
         made = assemble(folder)
-        looks = (units_told, codes_told, lone_levels, ids_told)
+        looks = (units_told, codes_told, odd_told, lone_levels, ids_told)
         doubted = [line for look in looks for line in look(folder, made)]
-        return Joined(made, [*doubted, *told])
+        return Joined(made, [*doubted, *told], any(learned_of_rows(one.spec) for one in tables.values()))
 
 
 def _table(site: str, path: Path, spec: Path | None) -> SiteTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from data_prep.dataset import inverted_told
 from mpifl.common import Names
 from mpifl.data.shards import FederationSpec
 
@@ -12,9 +13,10 @@ MOST_NAMED = 8
 
 
 def differences(spec: FederationSpec) -> list[str]:
-    """Return lines on what sites read in different ways, and on silos without rows that others have."""
+    """Return lines on what sites read in different ways, on an outcome that may be inverted at one, and on
+    silos without rows that others have."""
     notes = spec.source.get("notes") or {}
-    return [*(notes[kind] for kind in OF_SITES if kind in notes), *_lacking(spec)]
+    return [*(notes[kind] for kind in OF_SITES if kind in notes), *inverted_told(spec), *_lacking(spec)]
 
 
 def _lacking(spec: FederationSpec) -> list[str]:

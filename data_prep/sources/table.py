@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.dataset import Dataset, Groups, Order
+from data_prep.dataset import Dataset, Groups, Order, with_notes
 from data_prep.sources.reading import needed, noted, noted_all
 from data_prep.sources.spool import Spool
 from data_prep.sources.standardising import StandardisedRows, Standardising
 from data_prep.tables import (
+    PARTED,
     Changes,
     Columns,
     Encoder,
@@ -23,6 +24,7 @@ from data_prep.tables import (
     learned_of_rows,
     ordered,
     read_spec,
+    respelled,
     spec_beside,
     survey,
     told_of,
@@ -89,9 +91,7 @@ def identified_table(path: Path, spec: TableSpec) -> TableSource:
         y.append(piece.y)
         ids += piece.id
     if not ids:
-        raise InputError(
-            f"{path}: has no rows without a missing value; look at 'missing' in the table's spec"
-        )
+        raise InputError(f"{path}: {_without_rows(changes)}")
     spec.label.check_whole(str(path), together := np.concatenate(y))
     return TableSource(x.rows(), together, ids, encoder.columns, changes.told())
 
@@ -142,7 +142,7 @@ def table_dataset(
         held=read.held if spec.held_out else None,
         groups=groups.groups(spec.group or "", len(read.y), tested=test is not None),
         order=Order(spec.order, read.order) if spec.order else None,
-        done=told_of(changes, of_test),
+        done=with_notes(told_of(changes, of_test), groups=groups.respelled(spec)),
         given=read.given,
         given_of_test=tested and tested.given,
         ids_asked=spec.id is not None,
@@ -180,11 +180,16 @@ def _read(encoder: Encoder, path: Path, silos: Keys, groups: Keys, changes: Chan
         groups.append(*piece.group)
     rows = x.rows()
     if not len(rows):
-        raise InputError(
-            f"{path}: has no rows without a missing value; look at 'missing' in the table's spec"
-        )
+        raise InputError(f"{path}: {_without_rows(changes)}")
     y, order, held, row = map(np.concatenate, zip(*several, strict=True))
     return _Rows(rows, y, order, held, Provenance(row, joined_ids(ids) if ids else None))
+
+
+def _without_rows(changes: Changes) -> str:
+    """Say why a table gives no example."""
+    if not changes.dropped.of:
+        return "has no rows"
+    return "has no rows without a missing value; look at 'missing' in the table's spec"
 
 
 class Keys:
@@ -217,6 +222,15 @@ class Keys:
         None without a name."""
         own, others = np.split(self.codes(), [rows if name else 0])
         return Groups(name, own, others if tested else None) if name else None
+
+    def respelled(self, spec: TableSpec) -> str:
+        """Say which names of groups most likely are one and are spelled in several ways; "" without such."""
+        if not spec.group or not (found := respelled(self._seen, spec.notation)):
+            return ""
+        one = " and ".join(map(repr, found[0]))
+        are = "ids are" if len(found) > 1 else "id is"
+        what = f"{spec.group}: {len(found):,} {are} spelled in several ways, as {one}, and not taken for one"
+        return f"{what}, so {PARTED}; spell them alike in the table"
 
     def numbered(self) -> tuple[np.ndarray, dict[int, str]]:
         """Return the numbers [n], in the order of the names, and these."""

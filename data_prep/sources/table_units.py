@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_prep.dataset import Spread, codes_of_tables, spreads_told
+from data_prep.dataset import Spread, codes_of_tables, odd_among, spreads_told, told_of_odd, written
 from data_prep.tables import Drafted, TableSpec, kind_of, number_columns, pieces, spec_beside
 
 if sys.version_info >= (3, 11):
@@ -39,14 +39,16 @@ def units_of_tables(tables: Sequence[Path], drafted: Drafted) -> list[str]:
     Raises:
         InputError: a table cannot be read.
     """
-    stated = tomllib.loads(drafted.text)
-    kinds = {name: one["kind"] if isinstance(one, dict) else one for name, one in stated["features"].items()}
+    features = tomllib.loads(drafted.text)["features"]
+    kinds = {name: one["kind"] if isinstance(one, dict) else one for name, one in features.items()}
     names = [name for name, kind in kinds.items() if kind == "numeric"]
     if not names:
         return []
     values: defaultdict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
+    stated: dict[str, dict[str, float]] = {}
     for path in tables:
         spec = _reading(path, names, drafted)
+        stated[spec_beside(path).stem] = {name: by for name in names if (by := spec.features[name].factor)}
         for piece in islice(pieces(kind_of(path), path, spec), MOST_PIECES):
             sites, codes = ([spec_beside(path).stem], np.zeros(len(piece), np.int64))
             if spec.silo is not None and len(tables) < 2:
@@ -61,7 +63,30 @@ def units_of_tables(tables: Sequence[Path], drafted: Drafted) -> list[str]:
     for (name, site), own in whole.items():
         if len(own) >= FEWEST:
             found[name].append(Spread.of(site, own))
-    return [*spreads_told(found), *codes_of_tables(whole)]
+    return [
+        *spreads_told(found, stated),
+        *codes_of_tables(whole),
+        *_odd(tables, names, drafted, whole),
+    ]
+
+
+def _odd(
+    tables: Sequence[Path],
+    names: Sequence[str],
+    drafted: Drafted,
+    found: Mapping[tuple[str, str], np.ndarray],
+) -> Iterator[str]:
+    """Yield a line for each column of a site in which numbers may be mistakes, with the line of the first."""
+    for (name, site), values in found.items():
+        if odd := odd_among(name, values):
+            where, first = "", values[odd.first]
+            path = next((one for one in tables if spec_beside(one).stem == site), tables[0])
+            spec = _reading(path, names, drafted)
+            for piece in islice(pieces(kind_of(path), path, spec), MOST_PIECES):
+                of_piece = np.flatnonzero(piece.numbers(name) * (spec.features[name].factor or 1.0) == first)
+                if len(of_piece) and not where:
+                    where = f" ({piece.at(int(of_piece[0])).rpartition(': ')[2]})"
+            yield told_of_odd(site, name, odd, f"{written(first, None)}{where}")
 
 
 def _reading(path: Path, names: Sequence[str], drafted: Drafted) -> TableSpec:

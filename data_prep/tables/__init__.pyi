@@ -42,5 +42,6 @@ from .values import (
     Rounding as Rounding,
     moments_of as moments_of,
     ordered as ordered,
+    respelled as respelled,
     told_of as told_of,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from data_prep.tables.guessing import (
     quoted,
     unlike_levels,
 )
-from data_prep.tables.label import TAKES
+from data_prep.tables.label import TAKES, event_told
 from data_prep.tables.persons import grouped, kept_whole, not_in_common, of_persons
 from data_prep.tables.site_specs import (
     OwnSpecs,
@@ -41,17 +41,14 @@ from data_prep.tables.values import (
     Notation,
     Tally,
     listed,
+    marked,
     number,
-    ordered,
-    some,
     tallied,
 )
 from mpifl.common import InputError, did_you_mean, visible
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
 """What a label may be."""
-EVENTS = {"0", "1", "0.0", "1.0", "true", "false"}
-"""How a column of events that were seen or not is written."""
 FEWEST_ROWS = 3
 """Rows from which on a first line that is unlike all others is taken for names."""
 
@@ -145,30 +142,52 @@ def draft(tables: Path | Sequence[Path], learned: Learned, out: Path | None = No
     features = _features(paths, learned, names)
     specs = _readings(paths, learned, names, beside)
     tallies, rows, notations = tallied(paths, specs)
-    _check_first(paths[0], tallies, rows, bool(learned.names))
+    _check_first(paths[0], tallies, bool(learned.names))
     apart, own = len(paths) > 1, [*beside.values()]
-    guesses = {one: stated_guess(one, own) or guessed(one, tallies[one], stated=apart) for one in features}
+    said = {one: found.in_orders(tallies[one]) for one in features if (found := stated_guess(one, own))}
+    guesses = {one: said.get(one) or guessed(one, tallies[one], stated=apart) for one in features}
     of_label = _of_label(learned, tallies, own, apart)
     group = learned.group or of_persons(guesses)
-    unread = {path: spec for path, spec in zip(paths, specs, strict=True) if path not in beside}
     label, classes = tallies[learned.columns[0]], stated_classes(own)
     codes = coded_apart(learned.columns[0], label, paths) if of_label and not classes else []
+    unread = {path: spec for path, spec in zip(paths, specs, strict=True) if path not in beside}
     lines = _general(paths, rows, learned, [*of_label, *codes], group, unread)
-    columns = ["", "[features]", *(guess.line for guess in guesses.values()), ""]
-    plain = {path: way for path, way in zip(paths, notations, strict=True) if path not in beside}
-    notation = Counter(plain.values() or notations).most_common(1)[0][0]
-    texts = {way: "\n".join([*lines, *way.written(), *columns]) for way in {*plain.values(), notation}}
-    others = {path: way for path, way in plain.items() if way != notation}
-    told = [*_told([*guesses.values()], [*of_label, *codes]), *_events(learned, tallies), *lacking]
+    most, others = _manners(paths, notations, guesses, beside)
+    told = _told([*guesses.values()], [*of_label, *codes])
+    told += [*event_told(learned.kind, last := learned.columns[-1], tallies[last].texts), *lacking]
     told += not_in_common(paths, specs, beside, group) + not_stated(features, own, tallies)
     told += unlike_levels(guesses, learned.columns[bool(codes) : 1], tallies, paths)
-    told += [*kept_whole(guesses, group), *_marked(tallies), *read_by(beside)]
+    told += [*kept_whole(guesses, group), *marked(tallies), *read_by(beside)]
     told += codes_told(guesses, learned.columns[: bool(of_label)], tallies)
-    told += _apart(others) if others else _written(tallies, notation) if not beside else []
+    told += _apart(most, others)
+    told += [] if beside or len({*notations}) > 1 else _written(tallies, most.notation)
     counts = counted_classes(label, classes) if of_label else {}
-    by_table = {path: texts[way] for path, way in others.items()}
+    by_table = {path: one.written(lines) for path, one in others.items()}
     seen = {"numbers": not (label.odd or label.code), "apart": bool(codes)}
-    return Drafted(texts[notation], told, counts, by_table, beside, **seen)
+    return Drafted(most.written(lines), told, counts, by_table, beside, **seen)
+
+
+class _Manner(NamedTuple):
+    """How a table writes numbers, and the lines of its columns, which have the orders of dates."""
+
+    notation: Notation
+    columns: tuple[str, ...]
+
+    def written(self, lines: Sequence[str]) -> str:
+        """Return a spec, by its lines before those of notation and columns."""
+        return "\n".join([*lines, *self.notation.written(), "", "[features]", *self.columns, ""])
+
+
+def _manners(
+    paths: Sequence[Path], notations: Sequence[Notation], guesses: Mapping[str, Guess], own: Collection[Path]
+) -> tuple[_Manner, dict[Path, _Manner]]:
+    """Return how most tables without a spec of their `own` write values, and how the others of them do."""
+    every = [
+        _Manner(way, tuple(one.of_table(at) for one in guesses.values())) for at, way in enumerate(notations)
+    ]
+    plain = {path: one for path, one in zip(paths, every, strict=True) if path not in own}
+    most = Counter(plain.values() or every).most_common(1)[0][0]
+    return most, {path: one for path, one in plain.items() if one != most}
 
 
 def _general(
@@ -262,11 +281,8 @@ def _told(features: list[Guess], of_label: list[Guess]) -> list[str]:
     return [*told, *([line] if none else [])]
 
 
-def _check_first(path: Path, tallies: Mapping[str, Tally], rows: int, named: bool) -> None:
-    """Refuse a table without rows, and names for one whose first line has a text where all others have
-    numbers."""
-    if not rows:
-        raise InputError(f"{path}: has no rows")
+def _check_first(path: Path, tallies: Mapping[str, Tally], named: bool) -> None:
+    """Refuse names for a table whose first line has a text where all others have numbers."""
     for name, tally in tallies.items() if named else ():
         alone = tally.odd == 1 and tally.known > FEWEST_ROWS and tally.first == tally.first_odd
         if alone:
@@ -287,27 +303,6 @@ def _features(paths: Sequence[Path], learned: Learned, names: Sequence[str]) -> 
     return features
 
 
-def _events(learned: Learned, tallies: Mapping[str, Tally]) -> list[str]:
-    """Ask which value of a column says that an event was seen, where it is not of 0 and 1."""
-    name = learned.columns[-1]
-    values = ordered(set(tallies[name].texts))
-    if learned.kind != "survival" or {value.lower() for value in values} <= EVENTS:
-        return []
-    said = f"label: {name} has {some(values)}; say which one means that the event was seen"
-    return [f"{said}, as event = {{ column = {quoted(name)}, value = {quoted(values[-1])} }}"]
-
-
-def _marked(tallies: Mapping[str, Tally]) -> list[str]:
-    """Say what stands for a missing value, how often, and where first."""
-    found: dict[str, tuple[int, str]] = {}
-    for name, tally in tallies.items():
-        for mark, (times, where) in tally.marks.items():
-            before, first = found.get(mark, (0, f"in {name} ({where})"))
-            found[mark] = before + times, first
-    remedy = "remove it from 'missing' if it is a value"
-    return [f"missing: '{mark}', {n:,} times, first {where}; {remedy}" for mark, (n, where) in found.items()]
-
-
 def _written(tallies: Mapping[str, Tally], notation: Notation) -> list[str]:
     """Say how numbers are written, where not plainly, with one that shows it."""
     if notation == PLAIN:
@@ -320,12 +315,17 @@ def _written(tallies: Mapping[str, Tally], notation: Notation) -> list[str]:
     return [f"numbers: {' and '.join(notation.written())}, as in {name} {first}"]
 
 
-def _apart(others: Mapping[Path, Notation]) -> list[str]:
-    """Say which tables write numbers otherwise than most, and where their own specs stand."""
-    ways = {path: " and ".join(way.written()) or 'decimal = "."' for path, way in others.items()}
-    return [
-        f"numbers: {path.name} has {way}, in its own spec {spec_beside(path)}" for path, way in ways.items()
-    ]
+def _apart(most: _Manner, others: Mapping[Path, _Manner]) -> list[str]:
+    """Say which tables write numbers or dates otherwise than most, and where their own specs stand."""
+    said = []
+    for path, one in others.items():
+        where = f"in its own spec {spec_beside(path)}"
+        if one.notation != most.notation:
+            way = " and ".join(one.notation.written()) or 'decimal = "."'
+            said.append(f"numbers: {path.name} has {way}, {where}")
+        if dates := [line for line, usual in zip(one.columns, most.columns, strict=True) if line != usual]:
+            said.append(f"dates: {path.name} has {'; '.join(dates)}, {where}")
+    return said
 
 
 def _is_number(text: str) -> bool:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_prep.dataset import codes_among
+from data_prep.dataset import codes_among, negative_first, paired
 from data_prep.tables.values import (
+    CENTURY,
     FEW,
     ISO,
     MOST_NUMBERS,
     MOST_TEXTS,
+    SHORT,
     Notation,
     Tally,
     forms_of,
@@ -41,11 +43,26 @@ class Guess:
         line: That of the spec.
         told: What its owner should hear: why it is left out, or why it may have to be, with the first value.
         repeats: Whether it is an id that several rows share, or has texts that repeat and are many.
+        lines: That of the spec of each table, where tables write its dates in different orders.
     """
 
     line: str
     told: str = ""
     repeats: bool = False
+    lines: tuple[str, ...] = ()
+
+    def of_table(self, at: int) -> str:
+        """Return the line of the spec of a table, by its place."""
+        return self.lines[at] if self.lines else self.line
+
+    def in_orders(self, tally: Tally) -> Guess:
+        """Return a column of dates with the order of each table, where each has one and they are not all as
+        ISO 8601 has it."""
+        forms = [likeliest(of) for of in tally.forms_of_tables]
+        if 'kind = "date"' not in self.line or any(len(of) != 1 for of in forms) or {*forms} == {(ISO,)}:
+            return self
+        orders = [f', format = "{form}"' if form != ISO else "" for (form,) in forms]
+        return replace(self, lines=tuple(f"{self.line.removesuffix(' }')}{order} }}" for order in orders))
 
 
 MOST_UNLIKE_LEVELS = 20
@@ -74,13 +91,15 @@ def guessed(name: str, tally: Tally, *, stated: bool = False) -> Guess:
         why = looks_like_id(tally)
         said = f"kept: {name}, {why}, first {tally.first}; remove it if it is an id"
         return Guess(f"{key_of(name)} = {kind}", said if why else "")
+    date = Guess(f'{key_of(name)} = {{ kind = "date", since = "{SINCE}"{_filled(tally)} }}')
+    if len({*tally.forms_of_tables}) > 1 and (ordered_apart := date.in_orders(tally)).lines:
+        return ordered_apart
     if tally.dates and tally.undated:
         remedy = "write dates as 2000-12-31, or list it in 'missing'"
         wrong = f"all values are dates but for {tally.undated.total():,}, first {tally.first_undated}"
         return _left_out(name, f"{wrong}; {remedy}")
     if tally.dates:
-        mean = ', missing = "mean"' * bool(tally.gaps)
-        return Guess(f'{key_of(name)} = {{ kind = "date", since = "{SINCE}"{mean} }}')
+        return date
     if tally.forms:
         return _dates(name, tally)
     return _texts(name, tally, stated)
@@ -93,8 +112,12 @@ def _dates(name: str, tally: Tally) -> Guess:
     if others:
         remedy = f"say {{ {told} }}, or {' or '.join(map(quoted, others))}"
         return _left_out(name, f"{tally.first} may be a date in two orders; {remedy}")
-    mean = ', missing = "mean"' * bool(tally.gaps)
-    return Guess(f"{key_of(name)} = {{ {told}{mean} }}")
+    return Guess(f"{key_of(name)} = {{ {told}{_filled(tally)} }}")
+
+
+def _filled(tally: Tally) -> str:
+    """Return what a column of dates says of missing values, if there are some."""
+    return ', missing = "mean"' * bool(tally.gaps)
 
 
 def _code(name: str, tally: Tally) -> Guess:
@@ -132,7 +155,11 @@ def _texts(name: str, tally: Tally, stated: bool) -> Guess:
     if tally.first and (forms := forms_of([tally.first.value])):
         odd = tally.first_undated if forms[0] == ISO else tally.first_unformed
         what = f'{tally.first} is a date by format = "{forms[0]}", and {odd} is none'
-        return _left_out(name, f"{what}; write all dates alike, or list others in 'missing'")
+        is_date = odd is not None and (forms_of([odd.value]) or SHORT.fullmatch(odd.value))
+        others = "" if is_date else ", or list others in 'missing'"
+        return _left_out(name, f"{what}; write all dates alike{others}")
+    if tally.first and SHORT.fullmatch(tally.first.value):
+        return _left_out(name, f"{tally.first} is {CENTURY}")
     if len(tally.texts) > MOST_TEXTS:
         found = max(tally.different, len(tally.texts))
         out = _left_out(name, f"{found:,} different texts, first {tally.first_odd}")
@@ -158,7 +185,8 @@ def classes_of(name: str, tally: Tally, *, stated: bool = False) -> Guess:
         return Guess(
             "", f"label: {name} has over {MOST_TEXTS} different values, first {tally.first}; {remedy}"
         )
-    listing, told = _spelled(name, "classes", tally, stated)
+    inverted = (first := ordered({*_by_spelling(tally)})) != negative_first(first)
+    listing, told = _spelled(name, "classes", tally, stated or inverted)
     return Guess(f"classes = {listing}" if listing else "", told)
 
 
@@ -168,7 +196,7 @@ def counted_classes(tally: Tally, stated: Sequence[Sequence[str]] = ()) -> dict[
     if stated:
         return {one[0]: sum(tally.texts[text] for text in one) for one in stated}
     found = _by_spelling(tally)
-    return {first: sum(tally.texts[text] for text in found[first]) for first in ordered(set(found))}
+    return {first: sum(tally.texts[text] for text in found[first]) for first in _in_order(found)}
 
 
 def coded_apart(name: str, tally: Tally, tables: Sequence[Path]) -> list[Guess]:
@@ -183,12 +211,24 @@ def coded_apart(name: str, tally: Tally, tables: Sequence[Path]) -> list[Guess]:
     for code, table in zip(codes, tables, strict=True):
         tables_of.setdefault(code, []).append(visible(table.name))
     there = (f"{', '.join(map(visible, code))} in {', '.join(of)}" for code, of in tables_of.items())
-    paired = {len(code) for code in tables_of} == {2} and 2 * len(tables_of) == len({*first.values()})
     what = f"label: {name} is {'; '.join(there)}"
-    if not paired:
+    if {len(code) for code in tables_of} != {2} or 2 * len(tables_of) != len({*first.values()}):
         return [Guess("", f"{what}; code it alike in all tables")]
-    mend, means = f"classes = {listed(zip(*tables_of, strict=True))}", "if that is what they mean"
-    return [Guess(f"# {mend}  # in place of that, {means}", f"{what}; write {mend} in the spec, {means}")]
+    rows = {one: sum(tally.texts[text] for text in texts) for one, texts in _by_spelling(tally).items()}
+    pairs = paired([*tables_of], rows)
+    shown = zip(tables_of, pairs[-1] if pairs else [code[-1] for code in tables_of], strict=True)
+    shares = [f"{visible(one)} {rows[one] / sum(rows[each] for each in code):.1%}" for code, one in shown]
+    if not pairs:
+        remedy = f"{' and '.join(shares)} of rows do not tell which are one"
+        return [
+            Guess("", f"{what}; {remedy}: see how tables code it, and write in one [ ] what means the same")
+        ]
+    mend, means = f"classes = {listed(pairs)}", f"if that is what they mean ({', '.join(shares)} of rows)"
+    return [
+        Guess(
+            f"# {mend}  # in place of that, {_one_line(means)}", f"{what}; write {mend} in the spec, {means}"
+        )
+    ]
 
 
 def _by_spelling(tally: Tally) -> dict[str, tuple[str, ...]]:
@@ -197,15 +237,20 @@ def _by_spelling(tally: Tally) -> dict[str, tuple[str, ...]]:
     return {one[0]: (*one,) for one in spelled(often, lambda text: likely(text, tally.notation))}
 
 
+def _in_order(values: Iterable[str]) -> list[str]:
+    """Return values in the order of their numbers: sorted, and no before yes."""
+    return negative_first(ordered({*values}))
+
+
 def _spelled(name: str, key: str, tally: Tally, every: bool) -> tuple[str, str]:
     """Return values by their spellings, and what to say of it; where each has one, nothing or `every` one."""
     found = _by_spelling(tally)
     if len(found) == len(tally.texts):
-        return (listed(found[first] for first in ordered(set(found))) if every else ""), ""
+        return (listed(found[first] for first in _in_order(found)) if every else ""), ""
     one = next(one for one in found.values() if len(one) > 1)
     counted = " and ".join(f"'{text}' ({tally.texts[text]:,} times)" for text in one)
     said = f"spelled: {name} {counted}, taken for one; list them apart in '{key}' if they are not"
-    return listed(found[first] for first in ordered(set(found))), said
+    return listed(found[first] for first in _in_order(found)), said
 
 
 def _ways(tally: Tally) -> list[str]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from data_prep.tables.values import AS_NUMBERS, Piece, Rounding, meaning
+from data_prep.dataset import negative_first
+from data_prep.tables.guessing import quoted
+from data_prep.tables.values import AS_NUMBERS, Piece, Rounding, meaning, ordered, some
 from mpifl.common import InputError
 from mpifl.data import Targets, check_times
 
+EVENTS = {"0", "1", "0.0", "1.0", "true", "false"}
+"""How a column of events that were seen or not is written."""
 TAKES = {
     "categorical": ("column",),
     "numeric": ("column", "columns"),
@@ -173,3 +178,13 @@ def _marks(piece: Piece, name: str) -> np.ndarray:
         remedy = f"correct it, or for survival say event = {{ column = '{name}', value = ... }}"
         raise InputError(f"{piece.at(row)}: {said}; {remedy}")
     return marks
+
+
+def event_told(kind: str, name: str, texts: Iterable[str]) -> list[str]:
+    """Ask which value of a column says that an event was seen, where it is not of 0 and 1."""
+    values = ordered({*texts})
+    if kind != "survival" or {value.lower() for value in values} <= EVENTS:
+        return []
+    said = f"label: {name} has {some(values)}; say which one means that the event was seen"
+    seen = negative_first(values)[-1]
+    return [f"{said}, as event = {{ column = {quoted(name)}, value = {quoted(seen)} }}"]

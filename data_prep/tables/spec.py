@@ -261,9 +261,9 @@ def read_spec(path: Path) -> TableSpec:
     except ValidationError as error:
         first = by_weight(error.errors())[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        hint = closed(hint_of(TableSpec, first))
+        said = f"{first['msg'].removeprefix('Value error, ')}{closed(hint_of(TableSpec, first))}"
         raise InputError(
-            f"{path}: {where}: {first['msg']}{hint}; see docs/howto/data.md for what a table spec holds"
+            f"{path}: {where}: {said}; 'data-prep draft' writes a spec that shows the keys"
         ) from None
     except (ValueError, RecursionError) as error:  # tomllib's, also for numbers of thousands of digits
         raise InputError(f"{path}: not TOML ({error}); write KEY = VALUE lines") from None

@@ -148,7 +148,7 @@ def _write(found: NewData, force: bool) -> None:
         typer.echo(line)
     write_text("mpifl new", path, commented(job, first))
     write_text("mpifl new", Path(SCHEMA), schema_text())
-    typer.echo(f"{path}: written; editors complete it by {SCHEMA}. Next:")
+    typer.echo(f"{path}: written; editors use {SCHEMA} to complete its keys. Next:")
     for command in [*commands, f"mpifl train {shlex.quote(str(path))}"]:
         typer.echo(f"  {runnable(command)}")
     if apart:

@@ -603,3 +603,41 @@ def test_what_a_sites_own_spec_does_not_say_of_other_tables_is_told(tmp_path: Pa
     assert "levels: ward has 'y', which b.toml does not list; add it there" in told
     gaps = "gaps: age has 1 missing, and b.toml refuses them; say missing there, as missing"
     assert f'{gaps} = "mean"' in told
+
+
+def test_a_site_that_writes_dates_in_its_own_order_gets_a_spec_of_its_own(tmp_path: Path) -> None:
+    days = [f"{n % 28 + 1:02}" for n in range(40)]
+    for name, form in (("east", "{}.05.2021"), ("north", "{}.06.2021"), ("west", "2021-05-{}")):
+        rows = [f"{form.format(day)},{n},{'ab'[n % 2]}" for n, day in enumerate(days)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["seen,n,ill", *rows]) + "\n")
+    tables = [tmp_path / f"{name}.csv" for name in ("east", "north", "west")]
+    drafted = draft(tables, Learned("categorical", ("ill",)))
+    line = 'seen = { kind = "date", since = "2000-01-01"'
+    assert f'{line}, format = "%d.%m.%Y" }}' in drafted.text
+    assert [*drafted.own] == [tables[2]]
+    assert f"{line} }}" in drafted.own[tables[2]]
+    assert f"dates: west.csv has {line} }}, in its own spec {tmp_path / 'west.toml'}" in drafted.told
+    (tmp_path / "west.toml").write_text(f'label = "ill"\n[features]\n{line} }}\n')
+    drafted = draft(tables[1:], Learned("categorical", ("ill",)))
+    assert f'{line}, format = "%d.%m.%Y" }}' in drafted.text
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["24.11.21", "25.12.21"], "'24.11.21' (line 2) is a date whose year has two digits"),
+        (["24.11.2021", "2021-12-25"], "'2021-12-25' (line 3) is none; write all dates alike"),
+        (["24.11.2021", "25.12.21"], "'25.12.21' (line 3) is none; write all dates alike"),
+        (
+            ["24.11.2021", "soon"],
+            "'soon' (line 3) is none; write all dates alike, or list others in 'missing'",
+        ),
+    ],
+)
+def test_advice_on_dates_erases_none(tmp_path: Path, values: list[str], said: str) -> None:
+    rows = [f"{values[n % 2]},{n % 7},{'ab'[n % 2]}" for n in range(40)]
+    (tmp_path / "one.csv").write_text("\n".join(["seen,n,ill", *rows]) + "\n")
+    told = draft(tmp_path / "one.csv", Learned("categorical", ("ill",))).told
+    (line,) = (line for line in told if "left out: seen" in line)
+    assert said in line
+    assert ("list others" in line) is ("soon" in values)

@@ -216,7 +216,7 @@ BAD = {
     "no date": (
         {"day": "2020-13-01"},
         ["--order", "day", "--test-last", 0.2],
-        "line 9: day is '2020-13-01', not a date",
+        "line 9: day is '2020-13-01', and there is no such day",
     ),
     "a date in another form": (
         {"day": "01.01.2020"},
@@ -224,7 +224,7 @@ BAD = {
         'no number and no date as 2000-12-31; say order = "day" and order_format = "%d.%m.%Y" in the spec',
     ),
     "a form alone": ({}, [], "order_format is for the column that 'order' names; name it, too"),
-    "no form": ({}, [], "order_format '%d.%m.%y' is none; it has %d, %m and %Y once, as '%d.%m.%Y'"),
+    "no form": ({}, [], "order_format '%d.%m.%y' has a year of two digits, whose century nobody knows"),
     "a feature's form": ({}, [], "'age' is a feature; state its format there, in place of order_format"),
     "no order": ({}, ["--test-last", 0.2], "--test-last: 0.2 given; say --order COLUMN"),
     "no share": ({}, ["--order", "day"], "--order: day given without --test-last"),

@@ -57,7 +57,16 @@ def test_the_bits_are_those_of_the_commands_one_by_one(clinics: Path) -> None:
     run("assemble", "single")
     spec.write_text(SPEC.replace(line, 'standardise = "own"'))
     said = run("sites", clinics, "--spec", spec, "--name", "clinics", "--test", "0.25", "--out", "joined")
-    assert "joined/federation.json: 3 silos; joined/agreed has specs and statistics" in said
+    assert (
+        "joined/federation.json: 3 silos; joined/agreed has specs and statistics. Means and deviations are"
+        in said
+    )
+    spec.write_text(
+        SPEC.replace(line, 'standardise = "none"').replace(', missing = "mean"', ', missing = "drop"')
+    )
+    plain = run("sites", clinics, "--spec", spec, "--test", "0.25", "--out", "plain")
+    assert "plain/agreed has specs and statistics\n" in plain
+    spec.write_text(SPEC.replace(line, 'standardise = "own"'))
     assert said.count("warning: ") == 1  # of gaps that were filled
     for file in ("federation.json", *(f"silo_000{number}.h5" for number in range(3))):
         assert Path("joined", file).read_bytes() == Path("single", file).read_bytes()
@@ -240,3 +249,84 @@ def test_what_cannot_be_is_one_line_and_nothing_is_left(clinics: Path, words: li
     with pytest.raises(InputError, match=line):
         run("sites", *words, "--out", "joined")
     assert sorted(Path.cwd().rglob("*")) == before
+
+
+CODED = 'label = "ill"\nmissing = ["", "NA"]\ngroup = "person"\n[features]\nage = "numeric"\n'
+
+
+def clinic(name: str, rows: list[str], spec: str = "") -> None:
+    """Write a site's table of person, age and outcome, and its own spec."""
+    Path(f"{name}.csv").write_text("\n".join(["person,age,ill", *rows]) + "\n")
+    if spec:
+        Path(f"{name}.toml").write_text(spec)
+
+
+def test_what_sites_left_out_is_told_of_the_rows_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("columns.toml").write_text(CODED.replace('"numeric"', '{ kind = "numeric", missing = "drop" }'))
+    clinic("east", [f"p{n},{'' if n < 4 else 20 + n},{'ab'[n % 2]}" for n in range(40)])
+    clinic("west", [f"q{n},{20 + n},{'ab'[n % 2]}" for n in range(30)])
+    said = run("sites", "east.csv", "west.csv", "--spec", "columns.toml", "--out", "s", "--test", "0.2")
+    assert "4 of 70 rows were left out because a value is missing: age 4; by silo: east 4" in said
+    assert "1 in 2" not in said
+
+
+@pytest.mark.parametrize(("other", "first"), [("S{}", "s{}"), ("{}", "{}.0")])
+def test_an_id_in_two_spellings_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, first: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("columns.toml").write_text(CODED)
+    visits = [form.format(n) for n in range(10, 30) for form in (first, other)]
+    clinic("east", [f"{person},{20 + n},{'ab'[n % 2]}" for n, person in enumerate(visits)])
+    clinic("west", [f"q{n},{20 + n},{'ab'[n % 2]}" for n in range(30)])
+    said = run("sites", "east.csv", "west.csv", "--spec", "columns.toml", "--out", "s", "--test", "0.2")
+    one = f"'{first.format(10)}' and '{other.format(10)}'"
+    assert f"east: person: 20 ids are spelled in several ways, as {one}, and not taken for one" in said
+    assert "west: person" not in said
+
+
+def test_a_factor_is_the_product_with_the_one_of_the_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = [f"{0.5 + n % 10 / 10:.1f}" for n in range(60)]
+    spec = CODED.replace("age", "creatinine")
+    multiplied = spec.replace('"numeric"', '{ kind = "numeric", factor = 88.42, rename = "age" }')
+    clinic("east", [f"p{n},{one},{'ab'[n % 2]}" for n, one in enumerate(values)], spec)
+    Path("east.toml").write_text(spec.replace('"numeric"', '{ kind = "numeric", rename = "age" }'))
+    clinic(
+        "west", [f"q{n},{float(one) * 88.42:.0f},{'ab'[n % 2]}" for n, one in enumerate(values)], multiplied
+    )
+    said = run("sites", "east.csv", "west.csv", "--out", "s")
+    found = re.search(r"factor = ([0-9.e-]+) at west, in place of 88.42", said)
+    assert found is not None, said
+    assert abs(float(found[1]) * 88.42 - 1) < 0.02
+    assert found[0] in " ".join(run("check", "s", "--no-duplicates").replace("│", " ").split())
+    Path("west.toml").write_text(multiplied.replace("88.42", found[1]))
+    assert "are the units the same" not in run("sites", "east.csv", "west.csv", "--out", "again")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "west.csv: is empty; it must have a line of names, and rows"),
+        ("person,age,ill\n", "west.csv: has no rows"),
+        ("person,age,ill\nq,1,a\n,,\n,,\n", "west.csv: line 3: has no value in any column, as 2 lines of 3"),
+    ],
+)
+def test_an_empty_table_or_line_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("columns.toml").write_text(CODED)
+    clinic("east", [f"p{n},{20 + n},{'ab'[n % 2]}" for n in range(30)])
+    Path("west.csv").write_text(text)
+    with pytest.raises(InputError, match=re.escape(said)):
+        run("sites", "east.csv", "west.csv", "--spec", "columns.toml", "--out", "s")
+    if ",," not in text:
+        Path("west.toml").write_text(CODED)
+        with pytest.raises(InputError, match=re.escape(said)):
+            run("draft", "east.csv", "west.csv", "--label", "ill", "--out", "d.toml")

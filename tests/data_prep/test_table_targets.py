@@ -204,7 +204,7 @@ FAULTS = {
     "no date": (
         "a number",
         changed("admitted", "2001-02-30"),
-        "line 3: admitted is '2001-02-30', not a date",
+        "line 3: admitted is '2001-02-30', and there is no such day",
     ),
     "another date": (
         "a number",
@@ -230,7 +230,7 @@ SPECS = {
     "no column": (
         '{ kind = "numeric" }',
         FEATURES,
-        "label: Value error, kind = 'numeric' needs column or columns",
+        "label: kind = 'numeric' needs column or columns",
     ),
     "both": (
         '{ kind = "numeric", column = "sys", columns = ["dia"] }',

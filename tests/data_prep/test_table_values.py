@@ -252,13 +252,14 @@ def test_a_time_with_its_zone_is_that_of_utc(tmp_path, text, days):
         ("%d/%m/%Y", "01/02/2020", 31),
         ("%Y%m%d", "20200201", 31),
         ("%d %m %Y", "01 02 2020", 31),
-        ("%d.%m.%Y", "2020-01-02", "not a date as 31.12.2000 or 31.12.2000 23:59; correct it, or list"),
-        ("%d/%m/%Y", "31/02/2020", "a is '31/02/2020', not a date as 31/12/2000"),
-        ("%m/%d/%Y", "13/02/2020", 'of the spec, or say format = "%d/%m/%Y"'),
-        (None, "13.02.2020", "not a date as 2000-12-31 or 2000-12-31 23:59; correct it, or list it in"),
-        (None, "13.02.2020", 'or say format = "%d.%m.%Y"'),
-        ("%d.%m", "13.02.", "format '%d.%m' is none; it has %d, %m and %Y once, as '%d.%m.%Y'"),
-        ("%d.%m-%Y", "13.02.", "format '%d.%m-%Y' is none"),
+        ("%d.%m.%Y", "2020-01-02", "a is '2020-01-02', not a date as 31.12.2000; say format = \"%Y-%m-%d\""),
+        ("%d.%m.%Y", "2020-01", "not a date as 31.12.2000 or 31.12.2000 23:59; correct it, or list"),
+        ("%d.%m.%Y", "02.01.20", "a date whose year has two digits, and nobody knows its century"),
+        ("%d/%m/%Y", "31/02/2020", "a is '31/02/2020', and there is no such day; correct it, or"),
+        ("%m/%d/%Y", "13/02/2020", 'not a date as 12/31/2000; say format = "%d/%m/%Y" in the spec'),
+        (None, "13.02.2020", 'not a date as 2000-12-31; say format = "%d.%m.%Y" in the spec'),
+        ("%d.%m", "13.02.", "format '%d.%m' is no order of a date; it has %d, %m and %Y once each, as"),
+        ("%d.%m-%Y", "13.02.", "format '%d.%m-%Y' is no order of a date"),
     ],
 )
 def test_dates_are_read_by_their_format(tmp_path, form, text, days):
@@ -269,6 +270,13 @@ def test_dates_are_read_by_their_format(tmp_path, form, text, days):
             find_source("csv")(path, 0)
         return
     assert np.asarray(find_source("csv")(path, 0).x)[0, 0] == np.float32(days)
+
+
+def test_one_date_in_another_order_is_no_reason_to_read_all_others_by_it(tmp_path):
+    keys = DATES.replace(" }", ', format = "%d.%m.%Y" }')
+    said = refused(table(tmp_path / "in", ["a,y", "01.02.2020,p", "2020-02-03,q"], keys))
+    assert "line 3: a is '2020-02-03', not a date as 31.12.2000 or 31.12.2000 23:59; correct it" in said
+    assert "format" not in said
 
 
 @pytest.mark.parametrize("text", ["2020-01-02Z", "2020-01-02T06:00+25:00", "2020-01-02T06:00 CET"])

@@ -323,7 +323,7 @@ FAULTS = {
         {"header": [*HEADER[:3], "age", *HEADER[4:]]},
         "column 'age' of the spec is there twice",
     ),
-    "no rows": ({"rows": []}, "has no rows without a missing value"),
+    "no rows": ({"rows": []}, "csv: has no rows"),
     "all rows dropped": ({"rows": [ROWS[2]]}, "has no rows without a missing value"),
     "an open quote": ({"rows": [['"open', *ROWS[0][1:]]]}, None),
 }

@@ -19,6 +19,8 @@ def positions(path: Path, own: Sequence[str], spec: TableSpec, given: Collection
         InputError: a column is not there, or there twice.
     """
     names = [*own, *given]
+    if not names:
+        raise InputError(f"{path}: is empty; it must have a line of names, and rows")
     there_are = Counter(names)
     for name in map(spec.in_file, spec.columns):
         if there_are[name] != 1:

@@ -58,6 +58,8 @@ def header_of(path: Path, encoding: str) -> tuple[list[str], str]:
         names = _parted(line, delimiter := likely(line))
     except csv.Error as error:
         raise InputError(f"{path}: its first line is not that of a CSV table ({error})") from None
+    if not line:
+        raise InputError(f"{path}: is empty; it must have a line of names, and rows")
     if not any(names):
         raise InputError(f"{path}: its first line names no columns")
     return names, delimiter

@@ -1,6 +1,8 @@
 from .changes import Changes as Changes, told_of as told_of
 from .dates import (
+    CENTURY as CENTURY,
     ISO as ISO,
+    SHORT as SHORT,
     days_of as days_of,
     forms_of as forms_of,
     is_form as is_form,
@@ -8,7 +10,7 @@ from .dates import (
     no_form as no_form,
 )
 from .filled import Filled as Filled
-from .gaps import Gaps as Gaps, without_gaps as without_gaps
+from .gaps import Gaps as Gaps, marked as marked, without_gaps as without_gaps
 from .holding import Named as Named, Places as Places, held_of as held_of, keys_of as keys_of
 from .id_columns import (
     is_category as is_category,
@@ -37,6 +39,7 @@ from .spellings import (
     likely as likely,
     listed as listed,
     meaning as meaning,
+    respelled as respelled,
     spelled as spelled,
 )
 from .tallied_tables import tallied as tallied

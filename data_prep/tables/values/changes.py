@@ -103,6 +103,7 @@ class Changes:
         line = f"columns that were multiplied, by the spec: {', '.join(factors)}"
         told = {
             "notes": {"units": line} if factors else {},
+            "factors": {name: one.factor for name, one in self._spec.features.items() if one.factor},
             "dropped": self.dropped.told(),
             "filled": self.filled.told(),
             "spelled": self._spelled.told(),
@@ -154,6 +155,6 @@ def _filling(column: Column) -> str:
 def told_of(changes: Changes, of_test: Changes) -> dict[str, Any]:
     """Return what `federation.json` says of a table, and of that of the server's test set."""
     told = changes.told()
-    counted = ((what, how) for what, how in of_test.told().items() if what != "notes")
+    counted = ((what, how) for what, how in of_test.told().items() if what not in ("notes", "factors"))
     tested = {what: how for what, how in counted if isinstance(how, dict)}
     return told | {what: {**told.get(what, {}), "test": how} for what, how in tested.items()}

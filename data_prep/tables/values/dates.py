@@ -30,7 +30,24 @@ def is_form(form: str) -> bool:
 
 def no_form(form: str) -> str:
     """Say that a text does not say how a day is written."""
-    return f"'{form}' is none; it has %d, %m and %Y once, as '%d.%m.%Y'"
+    if "%y" in form and is_form(form.replace("%y", "%Y")):
+        return f"'{form}' has a year of two digits, whose century nobody knows; write years with four, for %Y"
+    return f"'{form}' is no order of a date; it has %d, %m and %Y once each, as '%d.%m.%Y'"
+
+
+SHORT = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2}(?:[T ].*)?", re.ASCII)
+"""A day whose year has two digits."""
+CENTURY = "a date whose year has two digits, and nobody knows its century; write years with four"
+
+
+def unlike(text: str, form: str | None) -> str:
+    """Say why a text is no date of a form, with what would do."""
+    if _pattern(form or ISO).fullmatch(text):
+        return "and there is no such day; correct it, or list it in 'missing' of the spec"
+    if SHORT.fullmatch(text):
+        return CENTURY
+    known = f"{example(form)} or {example(form)} 23:59"
+    return f"not a date as {known}; correct it, or list it in 'missing' of the spec"
 
 
 def example(form: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from data_prep.tables import TableSpec
 from data_prep.tables.values.piece import Piece
+from data_prep.tables.values.tallying import Tally
 from mpifl.common import InputError
 
 
@@ -61,16 +62,24 @@ def without_gaps(pieces: Iterable[Piece], spec: TableSpec, gaps: Gaps) -> Iterat
             then, so that it says how many do.
     """
     unsaid = [name for name, column in spec.features.items() if column.missing is None]
-    first, lacking = "", Counter[str]()
+    first, where, lacking, blank = "", "", Counter[str](), 0
     for every in pieces:
         piece = gaps.leave_out(every, spec)
         found = {name: n for name in unsaid if (n := piece.columns[name].lacking)}
         if found and not lacking:
             name = next(iter(found))
             first = f"{piece.at(int(np.argmax(piece.columns[name].gaps)))}: {name}"
+        if found:
+            empty = np.flatnonzero(np.all([texts.gaps for texts in every.columns.values()], axis=0))
+            where = where or (every.at(int(empty[0])) if len(empty) else "")
+            blank += len(empty)
         lacking.update(found)
         if not lacking:
             yield piece
+    if blank:
+        lines = f"line{'s' * (blank > 1)}"
+        what = f"has no value in any column, as {blank:,} {lines} of {gaps.of:,}"
+        raise InputError(f"{where}: {what}; remove such {lines}, which spreadsheets leave at the end")
     if lacking:
         raise InputError(f"{first} {_refusal(spec, lacking, gaps.of)}")
 
@@ -83,3 +92,14 @@ def _refusal(spec: TableSpec, lacking: Counter[str], rows: int) -> str:
     also = "".join(f", {other} in {lacking[other]:,}" for other in others[:5])
     what = f"is missing, in {lacking[name]:,} of {rows:,} rows{also}"
     return f"{what}; say missing = 'drop' (leaves the row out), {choices} in the spec"
+
+
+def marked(tallies: Mapping[str, Tally]) -> list[str]:
+    """Say what stands for a missing value, how often, and where first."""
+    found: dict[str, tuple[int, str]] = {}
+    for name, tally in tallies.items():
+        for mark, (times, where) in tally.marks.items():
+            before, first = found.get(mark, (0, f"in {name} ({where})"))
+            found[mark] = before + times, first
+    remedy = "remove it from 'missing' if it is a value"
+    return [f"missing: '{mark}', {n:,} times, first {where}; {remedy}" for mark, (n, where) in found.items()]

@@ -8,7 +8,7 @@ from datetime import date
 
 import numpy as np
 
-from data_prep.tables.values.dates import LIKELY, days_of, example, forms_of, likeliest
+from data_prep.tables.values.dates import LIKELY, days_of, example, forms_of, likeliest, unlike
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
 from data_prep.tables.values.texts import Texts, number
 from mpifl.common import InputError
@@ -106,15 +106,14 @@ class Piece:
         days = texts.each(lambda text: days_of(text, since, form), np.nan)
         if (wrong := np.isnan(days) & ~texts.gaps).any():
             row = int(np.argmax(wrong))
-            what = f"{name} is '{texts[row]}', not a date as {example(form)} or {example(form)} 23:59"
-            remedy = f"correct it, or list it in 'missing' of the spec{self._in_order(texts[row] or '')}"
-            raise InputError(f"{self.at(row)}: {what}; {remedy}")
+            what = f"{name} is '{texts[row]}'"
+            if forms := likeliest(forms_of(texts.different[0])):  # of one value it would make all others none
+                known = " or ".join(f'format = "{other}"' for other in forms)
+                raise InputError(
+                    f"{self.at(row)}: {what}, not a date as {example(form)}; say {known} in the spec"
+                )
+            raise InputError(f"{self.at(row)}: {what}, {unlike(texts[row] or '', form)}")
         return days
-
-    def _in_order(self, text: str) -> str:
-        """Return the key of a spec by which a text is a date, for a message."""
-        forms = [f'format = "{form}"' for form in likeliest(forms_of([text]))]
-        return f", or say {' or '.join(forms)}" if forms else ""
 
 
 def ordered(values: set[str]) -> list[str]:

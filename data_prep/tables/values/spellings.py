@@ -54,6 +54,11 @@ def likely(value: str, notation: Notation) -> Hashable:
     return Decimal(plain) if (plain := notation.plain(value)) else " ".join(value.split()).casefold()
 
 
+def respelled(values: Iterable[str], notation: Notation) -> list[list[str]]:
+    """Return the spellings of each value that most likely is one and has several."""
+    return [one for one in spelled(values, lambda value: likely(value, notation)) if len(one) > 1]
+
+
 def listed(values: Iterable[Sequence[str]]) -> str:
     """Return values as `classes` and `levels` of a spec have them, each by its spellings."""
     return json.dumps([one[0] if len(one) == 1 else list(one) for one in values], ensure_ascii=False)

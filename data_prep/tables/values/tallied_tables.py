@@ -10,6 +10,7 @@ from data_prep.tables import TableSpec
 from data_prep.tables.files import kind_of, pieces
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
 from data_prep.tables.values.tallying import Tally, Ways
+from mpifl.common import InputError
 
 
 class Tallied(NamedTuple):
@@ -31,6 +32,9 @@ def tallied(paths: Sequence[Path], specs: Sequence[TableSpec]) -> Tallied:
 
     A table writes numbers as its spec states it. All others are taken to write them alike, unless each by a
     way of its own has more columns of numbers.
+
+    Raises:
+        InputError: a table cannot be read, or has no rows.
     """
     found = Tallied({name: Tally() for name in specs[0].columns}, 0, [PLAIN] * len(paths))
     found = _read(paths, specs, found)
@@ -52,15 +56,19 @@ def tallied(paths: Sequence[Path], specs: Sequence[TableSpec]) -> Tallied:
 
 
 def _read(paths: Sequence[Path], specs: Sequence[TableSpec], found: Tallied) -> Tallied:
-    rows = 0
+    every = 0
     for path, spec, notation in zip(paths, specs, found.notations, strict=True):
         for tally in found.columns.values():
             tally.begin(notation)
+        rows = 0
         for piece in pieces(kind_of(path), path, spec):
             rows += len(piece)
             for name, tally in found.columns.items():
                 tally.add(piece, name)
-    return found._replace(rows=rows)
+        if not rows:
+            raise InputError(f"{path}: has no rows")
+        every += rows
+    return found._replace(rows=every)
 
 
 def _notations(found: Mapping[str, Tally], tables: Sequence[int]) -> list[Notation]:

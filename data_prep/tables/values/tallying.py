@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.tables.values.dates import LIKELY, days_of, first_unformed, forms_of
+from data_prep.tables.values.dates import ISO, LIKELY, days_of, first_unformed, forms_of
 from data_prep.tables.values.notation import OTHERS, PLAIN, Notation
 from data_prep.tables.values.piece import MARKS, Piece
 from data_prep.tables.values.texts import Texts
@@ -135,6 +135,7 @@ class Tally:
         undated: How often each value occurs that is no date; more than `MOST_NUMBERS` if there are more.
         first_undated: The first of these.
         forms: By which forms other than that of ISO 8601 all values are dates.
+        forms_of_tables: By which forms all values of each table are dates, that of ISO 8601 included.
         first_unformed: The first value that is none by each form of the values before it.
         texts: How often each value occurs; more than `MOST_TEXTS` if there are more.
         looked: How many values were looked at for how many are different.
@@ -159,6 +160,7 @@ class Tally:
     undated: Counter[str] = field(default_factory=Counter)
     first_undated: ValuePlace | None = None
     forms: tuple[str, ...] = LIKELY
+    forms_of_tables: list[tuple[str, ...]] = field(default_factory=list)
     first_unformed: ValuePlace | None = None
     texts: Counter[str] = field(default_factory=Counter)
     looked: int = 0
@@ -206,6 +208,7 @@ class Tally:
         """Begin another table, whose rows may be numbered anew, and whose numbers are written in a way."""
         self.notation, self._last = notation, None
         self._before.append(Counter(self.texts))
+        self.forms_of_tables.append((ISO, *LIKELY))
         if not self.settled:
             self.ways = Ways()
             self.each.append(self.ways)
@@ -259,6 +262,8 @@ class Tally:
 
     def _add_dates(self, piece: Piece, rows: Sequence[int], values: list[str]) -> None:
         """Look for values that are no dates, as long as they are few different ones."""
+        if self.forms_of_tables[-1]:
+            self.forms_of_tables[-1] = forms_of(set(values), self.forms_of_tables[-1])
         if self.forms:
             before, self.forms = self.forms, forms_of(set(values), self.forms)
             if not self.forms:

@@ -214,15 +214,19 @@ def _try(found: Checked, here: Collection[int]) -> None:
 
 
 def _of_shards(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
-    """Return lines on columns in another unit or with codes for a missing value, and on ids that are trained
-    on and held out, if all shards lie here."""
-    from data_prep.dataset import codes_told, ids_told, units_told
+    """Return lines on an outcome that may be inverted at a site. If all shards lie here, on columns in
+    another unit, codes for a missing value, odd numbers, and on ids that are trained on and held out."""
+    from data_prep.dataset import codes_told, ids_told, inverted_told, odd_told, units_told
 
+    if not isinstance(spec, FederationSpec):
+        return []
+    told = inverted_told(spec)
     with suppress(ShardError):  # which is told where files are looked for
-        if isinstance(spec, FederationSpec) and len(here) == len(spec.silos):
+        if len(here) == len(spec.silos):
             folder = Path(job.shards)
-            return [line for look in (units_told, codes_told, ids_told) for line in look(folder, spec)]
-    return []
+            looks = (units_told, codes_told, odd_told, ids_told)
+            told += [line for look in looks for line in look(folder, spec)]
+    return told
 
 
 def _is_suspect(outline: Outline) -> bool:

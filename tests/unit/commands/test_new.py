@@ -311,9 +311,8 @@ def test_sites_that_code_an_outcome_otherwise_are_named_with_what_mends_it(
         text = Path("codes-columns.toml").read_text().splitlines()
         kept = [one for one in text if not one.startswith("classes =")]
         mended = [one.removeprefix("# ") if one.startswith("# classes") else one for one in kept]
-        assert (
-            'classes = [["0", "no"], ["1", "yes"]]  # in place of that, if that is what they mean' in mended
-        )
+        stated = 'classes = [["0", "no"], ["1", "yes"]]  # in place of that, if that is what they mean'
+        assert f"{stated} (1 33.3%, yes 33.3% of rows)" in mended
         Path("codes-columns.toml").write_text("\n".join(mended))
         shutil.rmtree("shards")
         prepare(cut)
