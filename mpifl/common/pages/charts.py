@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mpifl.common.pages.neighbours import Points as Points, ends, medians, thinned
 from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot, SplitBars, bars
 from mpifl.common.pages.tick_names import across, numbered
 
@@ -14,8 +15,6 @@ COLOURS = tuple(f"s{nth}" for nth in range(6))
 """Looks of things side by side, by rank."""
 WIDE, HIGH = 1000, 200
 """The units of a drawing."""
-MOST_POINTS = 2000
-"""Points of a line; of more, each column keeps its lowest and its highest, so that a fall stays one."""
 MOST_TOLD = 600
 """Places whose figures the program tells: of many, those where a line is lowest and highest."""
 CUT = 4
@@ -26,7 +25,6 @@ NOTHING = 1e-300
 """Below this a span counts as none: a tenth of it may be 0."""
 WHOLE = ("round", "step")
 """Along these, marks are whole numbers; along seconds and bytes they need not be."""
-Points = Sequence[tuple[float, float | None]]
 Write = Callable[[float], str]
 Levels = tuple[list[float], Write]
 """What is marked on an axis, and how it is written there."""
@@ -125,15 +123,21 @@ def lines(
     marked: Callable[[float], Levels] | None = None,
     high: int = 190,
     covers: Sequence[float] = (),
+    most: int = 0,
 ) -> Figure | None:
     """Draw lines over rounds, or something else, with a band behind and a target across; None of none.
 
-    Times and counts, from 0, are `marked` up to the highest value. Others show `covers`, too.
+    Times and counts, from 0, are `marked` up to the highest value. Others show `covers`, too. Of more than
+    `most` points, if that is told, lines are medians, and the band is what the first line lies between.
     """
     given = [replace(one, points=_finite(one.points)) for one in drawn]
     shown = [line for line in given if any(value is not None for _, value in line.points)]
     if not shown:
         return None
+    if most and (step := -(-max(len(one.points) for one in shown) // most)) > 1:
+        band = Band(f"{shown[0].name}, lowest to highest", ends(shown[0].points, step))
+        shown = [replace(one, points=medians(one.points, step)) for one in shown]
+        note += f" Each point is the median of {step} {along}s."
     values = [[value for _, value in line.points if value is not None] for line in shown]
     if marked:
         levels, tell = marked(max(map(highest, values)))
@@ -216,25 +220,13 @@ def _path(line: Line, x: Scale, y: Scale) -> list[Mark]:
     return [Mark(look, found) for look, found in drawn if found]
 
 
-def thinned(points: Points, most: int = MOST_POINTS) -> Points:
-    """Return the points; of very many the lowest and the highest of each few neighbours, in their order."""
-    if len(points) <= most:
-        return points
-    step, found = -(-2 * len(points) // most), []
-    for start in range(0, len(points), step):
-        part = [(value, x) for x, value in points[start : start + step] if value is not None]
-        ends = {min(part)[::-1], max(part)[::-1]} if part else {(points[start][0], None)}
-        found += sorted(ends, key=lambda point: point[0])
-    return found
-
-
 def up(y: Scale, value: float) -> str:
     """Return how far from the top of a drawing a value lies, in its units."""
     return f"{HIGH * (1 - y(value)):.2f}"
 
 
 def _area(band: Band, x: Scale, y: Scale) -> str:
-    there = [f"{WIDE * x(at):.1f} {up(y, high)}" for at, _, high in band.points]
+    there = [f"{WIDE * x(at):.1f} {up(y, min(high, y.high))}" for at, _, high in band.points]
     back = [f"{WIDE * x(at):.1f} {up(y, low)}" for at, low, _ in reversed(band.points)]
     return f"M{'L'.join([*there, *back])}Z"
 

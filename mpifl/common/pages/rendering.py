@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,13 @@ from mpifl.common.pages.glossary import words_in
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 TEMPLATES = Path(__file__).parent / "templates"
+NEXT = "What to do next"
+ANCHORS = {NEXT: "next", "Which silos gain?": "gains"}
+"""Sections that a sentence leads to where it names them, and what their addresses end with."""
+MARKED = re.compile("|".join([r"(?<![^ \n])--[^ \n]*", *map(re.escape, ANCHORS)]))
 
 
 def render(template: str, **values: Any) -> str:
@@ -36,8 +42,23 @@ def templates() -> Environment:
     )
     style, program = ((TEMPLATES / name).read_text("utf-8") for name in ("page.css", "page.js"))
     found.globals.update(style=style, program=program, policy=policy(style, program), words_in=words_in)
+    found.globals.update(words=words, anchors=ANCHORS, how="How this is computed")
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": True}
     return found
+
+
+def words(text: str) -> Markup:
+    """Return a sentence or commands as a page has them: no line breaks within an option, and the name of a
+    section leads there."""
+    from markupsafe import Markup, escape
+
+    found, at = Markup(""), 0
+    for one in MARKED.finditer(text):
+        address = ANCHORS.get(one[0])
+        tag = f'<a href="#{address}">{{}}</a>' if address else '<span class="option">{}</span>'
+        found += escape(text[at : one.start()]) + Markup(tag).format(one[0])
+        at = one.end()
+    return found + escape(text[at:])
 
 
 def policy(style: str, program: str) -> str:

@@ -26,12 +26,19 @@ from mpifl.common.pages import (
     strips,
 )
 from mpifl.learning.metrics import MetricInfo
+from mpifl.report.findings import (
+    PAIRED,
+    UNTOLD,
+    Event,
+    Gain,
+    gain_unknown,
+    missed,
+    of_no_use,
+    silo_falls,
+    suspected,
+)
 from mpifl.report.judging import NAMES, evaluates, ranked, scores, why_none
-from mpifl.report.pages.diverged import Event, of_no_use
-from mpifl.report.pages.falls import silo_falls
-from mpifl.report.pages.gains import PAIRED, UNTOLD, Gain, gain_unknown
-from mpifl.report.pages.happened import missed, seen
-from mpifl.report.pages.trust_section import suspected
+from mpifl.report.pages.happened import seen
 from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, one_class, units
 from mpifl.run.folder import number
 
@@ -84,9 +91,10 @@ def silos(
     title, many = ("Silos, the worst first", True) if len(order) > 1 else ("The silo", False)
     table = Table([head for head, _ in shown], rows, sort=many, silos=True, axes={INTERVAL: axis})
     note += f" {less:,} of {names.many:,} silos have no row: no round has scored them." * (less > 0)
-    note += _noted(shown, summary) + ONE * (len(order) == 1)
+    more, how = _noted(shown, summary)
+    note += more + ONE * (len(order) == 1)
     unknown = [] if gained or len(order) == 1 else gain_unknown(summary)
-    drawn = [Figure(title, note, [*unknown, *folded(table)], wide=True)]
+    drawn = [Figure(title, note, [*unknown, *folded(table)], wide=True, how=how)]
     mapped = _map(metric, called, rounds, values, out, summary.by_valid)
     drawn = mapped + drawn if len(rows) > MOST_OPEN else drawn + mapped
     return drawn, silo_falls(summary, called, held, rounds, values)
@@ -110,8 +118,9 @@ COUNTED, LEAVE_OUT = "rows that count", ("dice", "iou")
 ONE = " With one silo there is nothing to compare."
 
 
-def _noted(shown: Sequence[Column], summary: Summary) -> str:
-    heads, said, metric = {head for head, _ in shown}, "", summary.metric
+def _noted(shown: Sequence[Column], summary: Summary) -> tuple[str, str]:
+    """Say what columns are; and how they are computed."""
+    heads, said, how, metric = {head for head, _ in shown}, "", "", summary.metric
     if INTERVAL in heads:
         wilson = "for the number of held-out examples (Wilson)"
         said = f" Bars are 95% intervals {wilson if chance.counts(metric) else '(DeLong)'}."
@@ -128,8 +137,9 @@ def _noted(shown: Sequence[Column], summary: Summary) -> str:
     if any(head.startswith(GAIN) for head in heads):
         told = any(head.startswith(f"{GAIN}, 95% interval") for head in heads)
         said += " 'alone' is the score of a model that the silo trained alone. "
-        said += f"{BOLD} {PAIRED}" if told else f"{UNTOLD[:-1]}, so no gain is bold."
-    return said + (" Click a silo to draw it in the first chart." if CURVE in heads else "")
+        said += BOLD if told else f"{UNTOLD[:-1]}, so no gain is bold."
+        how = PAIRED * told
+    return said + (" Click a silo to draw it in the first chart." if CURVE in heads else ""), how
 
 
 def _score(told: Mapping[str, object], of: Held | None, metric: MetricInfo) -> Cell:
