@@ -128,16 +128,13 @@ def lines(
     """Draw lines over rounds, or something else, with a band behind and a target across; None of none.
 
     Times and counts, from 0, are `marked` up to the highest value. Others show `covers`, too. Of more than
-    `most` points, if that is told, lines are medians, and the band is what the first line lies between.
+    `most` points lines are medians, and the band is what the first line lies between.
     """
     given = [replace(one, points=_finite(one.points)) for one in drawn]
-    shown = [line for line in given if any(value is not None for _, value in line.points)]
-    if not shown:
+    if not (shown := [line for line in given if any(value is not None for _, value in line.points)]):
         return None
     if most and (step := -(-max(len(one.points) for one in shown) // most)) > 1:
-        band = Band(f"{shown[0].name}, lowest to highest", ends(shown[0].points, step))
-        shown = [replace(one, points=medians(one.points, step)) for one in shown]
-        note += f" Each point is the median of {step} {along}s."
+        shown, band, note = _binned(shown, step, f"{note} Each point is the median of about {step} {along}s.")
     values = [[value for _, value in line.points if value is not None] for line in shown]
     if marked:
         levels, tell = marked(max(map(highest, values)))
@@ -152,14 +149,27 @@ def lines(
     if min(at) == max(at):  # a dot is no curve
         return Figure(title, f"There is one point, at {along} {at[0]:g}. {note}".strip(), [], keys, wide)
     x = Scale(min(at), max(at))
-    marks = [Mark("area band", _area(band, x, y))] if band and band.points else []
-    marks += [mark for line in shown for mark in _path(line, x, y)]
-    marks += [Mark("under", _spans(sorted(under.said), x))] if under and under.said else []
-    marks += [] if target is None else [Mark("target", f"M0 {up(y, target)}H{WIDE}")]
+    marks = _marks(shown, band, under, target, x, y)
     plot = Plot(title, marks, levels=beside(y, levels, tell if marked else write),
                 ticks=below(x, along in WHOLE), unit=along, scales=(x, y), high=260 if wide else high,
                 told=_told(shown, under, x, write, along))  # fmt: skip
     return Figure(title, f"{note}{' The vertical axis is logarithmic.' * y.log}".strip(), [plot], keys, wide)
+
+
+def _marks(
+    shown: Sequence[Line], band: Band | None, under: Under | None, target: float | None, x: Scale, y: Scale
+) -> list[Mark]:
+    """Return the band, the lines over it, what is marked below them, and the target."""
+    marks = [Mark("area band", _area(band, x, y))] if band and band.points else []
+    marks += [mark for line in shown for mark in _path(line, x, y)]
+    marks += [Mark("under", _spans(sorted(under.said), x))] if under and under.said else []
+    return marks + ([] if target is None else [Mark("target", f"M0 {up(y, target)}H{WIDE}")])
+
+
+def _binned(shown: Sequence[Line], step: int, note: str) -> tuple[list[Line], Band, str]:
+    """Return lines as medians of each few points, what the first lies between, and the note."""
+    band = Band(f"{shown[0].name}, lowest to highest", ends(shown[0].points, step))
+    return [replace(one, points=medians(one.points, step)) for one in shown], band, note
 
 
 def _keys(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 
 Points = Sequence[tuple[float, float | None]]
@@ -38,7 +39,10 @@ def ends(points: Points, step: int) -> list[tuple[float, float, float]]:
 
 
 def _parts(points: Points, step: int) -> list[Points]:
-    return [points[start : start + step] for start in range(0, len(points), step)]
+    """Return parts of nearly the same length, up to `step`."""
+    many = -(-len(points) // step)
+    edges = [len(points) * nth // many for nth in range(many + 1)]
+    return [points[start:end] for start, end in pairwise(edges)]
 
 
 def _places(points: Points, step: int) -> list[float]:

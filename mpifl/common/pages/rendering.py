@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from mpifl.common.pages.glossary import words_in
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
 TEMPLATES = Path(__file__).parent / "templates"
 NEXT = "What to do next"
@@ -42,23 +42,20 @@ def templates() -> Environment:
     )
     style, program = ((TEMPLATES / name).read_text("utf-8") for name in ("page.css", "page.js"))
     found.globals.update(style=style, program=program, policy=policy(style, program), words_in=words_in)
-    found.globals.update(words=words, anchors=ANCHORS, how="How this is computed")
+    found.globals.update(pieces=pieces, anchors=ANCHORS, how="How this is computed")
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": True}
     return found
 
 
-def words(text: str) -> Markup:
-    """Return a sentence or commands as a page has them: no line breaks within an option, and the name of a
-    section leads there."""
-    from markupsafe import Markup, escape
-
-    found, at = Markup(""), 0
+def pieces(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of a sentence or of commands, and what each is: an "option", in which no line breaks,
+    the address of a section that it names, or ""."""
+    at = 0
     for one in MARKED.finditer(text):
-        address = ANCHORS.get(one[0])
-        tag = f'<a href="#{address}">{{}}</a>' if address else '<span class="option">{}</span>'
-        found += escape(text[at : one.start()]) + Markup(tag).format(one[0])
+        yield "", text[at : one.start()]
+        yield ANCHORS.get(one[0], "option"), one[0]
         at = one.end()
-    return found + escape(text[at:])
+    yield "", text[at:]
 
 
 def policy(style: str, program: str) -> str:

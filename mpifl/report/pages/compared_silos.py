@@ -124,20 +124,18 @@ def silos_of_settings(
     if against is None:
         table = Table(["silo", *heads], rows, sort=True)
         return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), []
-    note += (
-        f"The first column, {against.name}, is the reference of all changes, since {_why(against, asked)}. "
-    )
+    why = _why(against, asked)
+    note += f"The first column, {against.name}, is the reference of all changes, since {why}. "
     more, how = held_against(gain for of in over[: len(shown)] for gain in of.values())
-    note += f"{more} The chart has all changes of {heads[0]}."
+    note, how = note + more, f"{how} The chart has all changes of {heads[0]}.".lstrip()
     changes = [over[0].get(row[0].text) for row in rows]
     told = [(of.write(metric), of.by, *(of.reach or (of.by, of.by))) if of else None for of in changes]
     drawn, axis = drawn_around_zero(told, metric)
     head = f"{heads[0]}, change"
     rows = [[*row[:2], cell, *row[2:]] for row, cell in zip(rows, drawn, strict=True)]
     table = Table(["silo", against.name, head, *heads], rows, sort=True, axes={head: axis})
-    return Figure("Which silos gain?", note, [table], wide=True, how=how), over if shown[0] is found[
-        0
-    ] else []
+    silos = Figure("Which silos gain?", note, [table], wide=True, how=how)
+    return silos, over if shown[0] is found[0] else []
 
 
 def _whose(found: Sequence[Standing]) -> str:

@@ -105,8 +105,7 @@ def compare_page(
     said, more = (told := verdict(found))[: (lead := 1 + len(by_other_rows(found)))], told[lead:]
     if found and target is not None and all(_to_target(one, target).text == MISSED for one in found):
         said.append(f"No setting reached the target, {found[0].metric.write_briefly(target)}.")
-    bad = collapses(found, held)
-    steps = next_of_settings(found, to_do(bad))
+    steps = next_of_settings(found, to_do(bad := collapses(found, held)))
     more += [*ranked_by(found), *without_one_class(found, held), *lost]
     if found:
         reference = reference_of(found, against)
@@ -118,17 +117,11 @@ def compare_page(
     (more if said else said).append(_accounted(summaries, left_out, found))
     return render(
         "compare.html",
-        title=title,
-        every=None,
-        broad=True,
+        title=title, every=None, broad=True, verdict=said, warnings=warnings_of(bad), steps=steps, more=more,
         what=" · ".join(_words(summaries, len(summaries) + len(left_out))),
-        verdict=said,
-        warnings=warnings_of(bad),
-        steps=steps,
-        more=more,
         figures=there(drawn),
         folds=there([_remarks(summaries, left_out), _table(summaries, target, path)]),
-    )
+    )  # fmt: skip
 
 
 def _words(summaries: Sequence[Summary], runs: int) -> list[str]:

@@ -31,8 +31,7 @@ SPENT = (
     ("checkpoint before the round", "seconds_checkpoint", "s4"),
 )
 CARRIED = (("sent to silos", "bytes_sent", "test"), ("received", "bytes_received", "mean"))
-MOST_BINS = 300
-"""Points of a line of times or bytes, which go up and down: of more rounds each is of some."""
+MOST_BINS = 300  # points of a line of times or bytes: of more rounds each is of some
 SAME = 0.005
 FLAT = 0.001
 """What a curve that is flat may still gain, as a share."""

@@ -158,17 +158,13 @@ def page(
     cards = _cards(summary, judging(summary, spec, held), held)
     return render(
         "report.html",
-        title=title_of(summary.run, summary.job),
-        name=str(summary.job.get("name", summary.run.name)),
-        every=every,
+        title=title_of(summary.run, summary.job), name=str(summary.job.get("name", summary.run.name)),
         broad=alone is not None,  # its table of silos has two more columns
-        state=_state(summary, every),
+        every=every, state=_state(summary, every), steps=steps, figures=there(figures),
         head=_head(summary, environment, names, every, held, gain, spec=spec),
-        steps=steps,
         cards=cards[-1:] if of_no_use(summary) else cards,  # its time
-        figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
-    )
+    )  # fmt: skip
 
 
 def bare_page(
@@ -287,9 +283,8 @@ def _reach_of(value: float, of: Held | None, metric: MetricInfo) -> str:
     """Say what chance makes of a silo's score by its held-out rows; "" where that is not known."""
     if of is None or (found := of.interval(value, metric)) is None:
         return ""
-    ends = units.reach(found, metric)
-    alike = "rows of one class; " if of.commonest == 1 else ""
-    return f"{alike}95% interval {ends} on {of.out:,} row{'s' * (of.out > 1)}; "
+    alike, rows = "rows of one class; " * (of.commonest == 1), f"{of.out:,} row{'s' * (of.out > 1)}"
+    return f"{alike}95% interval {units.reach(found, metric)} on {rows}; "
 
 
 def _of_silos(summary: Summary) -> Block | None:

@@ -86,17 +86,16 @@ def silos(
     columns += _marked(called, out, suspected(summary, names))
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
+    more, how = _noted(shown, summary)
     note = _whose(summary, len(rounds) > 0)
     note += f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." * (len(order) > MOST_ROWS)
     title, many = ("Silos, the worst first", True) if len(order) > 1 else ("The silo", False)
     table = Table([head for head, _ in shown], rows, sort=many, silos=True, axes={INTERVAL: axis})
-    note += f" {less:,} of {names.many:,} silos have no row: no round has scored them." * (less > 0)
-    more, how = _noted(shown, summary)
-    note += more + ONE * (len(order) == 1)
+    note += f" {less:,} of {names.many:,} silos have no row: no round has scored them." * (less > 0) + more
     unknown = [] if gained or len(order) == 1 else gain_unknown(summary)
     drawn = [Figure(title, note, [*unknown, *folded(table)], wide=True, how=how)]
     mapped = _map(metric, called, rounds, values, out, summary.by_valid)
-    drawn = mapped + drawn if len(rows) > MOST_OPEN else drawn + mapped
+    drawn[(0 if len(rows) > MOST_OPEN else 1) : 0] = mapped  # of many silos it comes first
     return drawn, silo_falls(summary, called, held, rounds, values)
 
 
@@ -121,6 +120,7 @@ ONE = " With one silo there is nothing to compare."
 def _noted(shown: Sequence[Column], summary: Summary) -> tuple[str, str]:
     """Say what columns are; and how they are computed."""
     heads, said, how, metric = {head for head, _ in shown}, "", "", summary.metric
+    one = ONE * all(len(cells) == 1 for _, cells in shown)
     if INTERVAL in heads:
         wilson = "for the number of held-out examples (Wilson)"
         said = f" Bars are 95% intervals {wilson if chance.counts(metric) else '(DeLong)'}."
@@ -136,10 +136,10 @@ def _noted(shown: Sequence[Column], summary: Summary) -> tuple[str, str]:
         said += f" '{ONE_CLASS}': the silo's rows have one class, so AUROC is undefined."
     if any(head.startswith(GAIN) for head in heads):
         told = any(head.startswith(f"{GAIN}, 95% interval") for head in heads)
-        said += " 'alone' is the score of a model that the silo trained alone. "
+        said += " 'alone' is the score of the silo's own model. "
         said += BOLD if told else f"{UNTOLD[:-1]}, so no gain is bold."
         how = PAIRED * told
-    return said + (" Click a silo to draw it in the first chart." if CURVE in heads else ""), how
+    return said + (" Click a silo to draw it in the first chart." if CURVE in heads else "") + one, how
 
 
 def _score(told: Mapping[str, object], of: Held | None, metric: MetricInfo) -> Cell:
@@ -182,12 +182,10 @@ def _gained(called: Sequence[str], gained: Mapping[str, Gain], metric: MetricInf
         Cell(units.between(*gain.reach, metric).removesuffix(" points"), gain.reach[0])
         if gain and gain.reach else Cell() for gain in each
     ]  # fmt: skip
+    changes = [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each]
     return [
         ("alone", own),
-        (
-            f"{GAIN}{unit}",
-            [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each],
-        ),
+        (f"{GAIN}{unit}", changes),
         (f"{GAIN}, 95% interval{unit}", reach),
         ("outcome", [_outcome(gain) for gain in each]),
     ]
@@ -331,6 +329,5 @@ def _told(
     heads = [f"round {last}" if starts.step == 1 else f"round {rounds[start]} to {last}"
              for start, last in zip(starts, lasts, strict=True)]  # fmt: skip
     values = base64.b64encode(codes.astype("<u2").tobytes()).decode()
-    x = [round(100 * (nth + 0.5) / len(starts), 2) for nth in range(len(starts))]
-    return {"x": x, "heads": heads, "rows": called, "values": values, "low": low, "high": high,
-            "share": metric.share}  # fmt: skip
+    return {"x": [round(100 * (nth + 0.5) / len(starts), 2) for nth in range(len(starts))], "heads": heads,
+            "rows": called, "values": values, "low": low, "high": high, "share": metric.share}  # fmt: skip

@@ -507,7 +507,8 @@ def test_scores_that_masks_withhold_are_said_to_be_withheld(tmp_path):
     (run / "model.safetensors").touch()
     words = " ".join(read(run)[1].titles())
     assert "Silos Withheld: sums are masked" in words
-    owner = rf"(?s)What to do next: The owner of a silo scores .* mpifl evaluate {tmp_path} --data SHARD \d more"
+    asked = f"mpifl evaluate {tmp_path} --data SHARD"
+    owner = rf"(?s)What to do next: The owner of a silo scores .* {asked} \d more"
     assert re.search(owner, words), "it stands below the verdict"
     (steps,) = re.findall(r"(?s)The owner of a silo scores .*mpifl evaluate alone --data OWN", words)
     for word in set(re.findall(r"\b[A-Z]{3,}\b", steps)):
@@ -604,6 +605,19 @@ def test_the_curve_marks_falls_silos_left_out_and_lost_ranks_of_every_round(tmp_
         **{"test set": "20%", "silos' mean": "50%", "falls": "20%"},
     }
     assert "basel; ranks 3" in told["lines"][-1]["said"]
+
+
+def test_of_many_rounds_times_are_medians_between_the_lowest_and_the_highest():
+    points = [(float(n), 9.0 if n == 500 else float(n % 3)) for n in range(1, 1001)]
+    drawn = charts.lines("t", [charts.Line("a", points), charts.Line("b", points)], most=100)
+    assert drawn.note == "Each point is the median of about 10 rounds."
+    assert [key.name for key in drawn.keys] == ["a", "b", "a, lowest to highest"]
+    (area,) = [path for look, path in marks(drawn) if look == "area band"]
+    (line, _) = [path for look, path in marks(drawn) if look.startswith("line")]
+    tops = [float(y) for y in re.findall(r" ([0-9.]+)", line)]
+    assert (len(tops), min(tops) > 100) == (100, True), "a single slow round moves no median"
+    assert " 20.00" in area, "but the range has it"
+    assert charts.lines("t", [charts.Line("a", points[:100])], most=100).note == ""
 
 
 @pytest.mark.parametrize("target", [0.05, 0.3, 0.98])
