@@ -112,7 +112,7 @@ def _whose(summary: Summary, drawn: bool) -> str:
 
 Column = tuple[str, list[Cell]]
 INTERVAL, CURVE, GAIN, ONE_CLASS = "95% interval", "over rounds", "gain", "one class only"
-BOLD = "A bold gain exceeds chance: its 95% interval does not contain 0."
+BOLD = "Bold gains exceed chance: their 95% interval excludes 0."
 COUNTED, LEAVE_OUT = "rows that count", ("dice", "iou")
 ONE = " With one silo there is nothing to compare."
 
