@@ -44,7 +44,7 @@ class Reader(HTMLParser):
 
     def titles(self):
         """Return the texts that are more than spaces."""
-        return [text for text in self.text if text.strip()]
+        return [text.strip() for text in self.text if text.strip()]
 
 
 def check_whole(text):
@@ -63,7 +63,11 @@ def check_whole(text):
     assert {"http-equiv": "Content-Security-Policy", "content": policy} in [given for _, given in reader.tags]
     kinds = [given.get("type") for tag, given in reader.tags if tag == "script"]
     assert (kinds.count(None), set(kinds) <= {None, "application/json"}) == (1, True)
-    outs = re.findall(r"--out</span> ([^\s<]+)", text)
+    places = {given["id"] for _, given in reader.tags if "id" in given}
+    led = {given["href"] for tag, given in reader.tags if tag == "a" and given["href"].startswith("#")}
+    assert {one[1:] for one in led} <= places, "a section that a sentence names is not there"
+    told = re.sub(r'<div class="first">.*?</div>', "", text, flags=re.DOTALL)  # which stands below, too
+    outs = re.findall(r"--out</span> ([^\s<]+)", told)
     assert len(outs) == len({*outs}), "two commands that the page advises write to one folder"
     named = {name for _, given in reader.tags for name in given}
     assert not [name for name in named if name == "style" or name.startswith("on")]

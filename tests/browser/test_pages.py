@@ -22,6 +22,12 @@ OPEN = """document.querySelectorAll('details').forEach(one => { one.open = true;
   dispatchEvent(new Event('resize'))"""
 BROKEN = """[...document.querySelectorAll('.span + span')].filter(one => one.offsetHeight > 30)
   .map(one => one.textContent)"""
+LONG = """[...document.querySelectorAll('.note')].filter(one => !one.closest('details'))
+  .map(one => one.textContent).filter(text => text.split(/\\s+/).length > 50)"""
+"""Captions that nobody reads to the end."""
+SCALES = """[...document.querySelectorAll('.stacked svg.span:not(.axis)')]
+  .map(one => one.closest('td').dataset.head)
+  .filter(head => !/ bar from .* to /.test(head))"""
 CUT = """[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth
     || one.scrollHeight > one.clientHeight && !one.parentElement.querySelector('.scrolls'))
   .map(one => one.textContent.slice(0, 80) + ': ' + one.scrollWidth + ' of ' + one.clientWidth)"""
@@ -45,7 +51,9 @@ def test_a_page_is_whole(page, browser: Chrome, pictures: Path, width: int, dark
     browser.picture(pictures / f"{name}-{width}{'-dark' * dark}{BESIDE[browser.name]}.png")
     assert browser.troubles == []
     assert browser.ask(SCROLLED) <= 0, "it scrolls sideways"
+    assert browser.ask(LONG) == []
     browser.ask(OPEN)
+    assert browser.ask(SCALES) == [], "bars of a phone have a scale"
     assert browser.ask(CUT) == [], "tables are cut, or scroll and do not say so"
     assert browser.ask(BROKEN) == [], "an interval breaks"
     assert browser.ask(AXES) == [], "a scale does not stand over its bars"

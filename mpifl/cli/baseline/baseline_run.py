@@ -160,7 +160,7 @@ def page(
         title=title,
         every=None,
         broad=True,
-        words=" · ".join([*about, f"{silos}, {sum(one.rows for one in found.silos):,} test rows"]),
+        what=" · ".join([*about, f"{silos}, {sum(one.rows for one in found.silos):,} test rows"]),
         verdict=[verdict(found), *cautions(found), of_chance(found)],
         figures=figures,
         folds=folds if reasons else [],

@@ -34,6 +34,7 @@ from .png import (
     encoded as encoded,
 )
 from .rendering import (
+    NEXT as NEXT,
     check_page as check_page,
     render as render,
     write_page as write_page,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mpifl.common.pages.neighbours import Points as Points, ends, medians, thinned
 from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot, SplitBars, bars
 from mpifl.common.pages.tick_names import across, numbered
 
@@ -14,8 +15,6 @@ COLOURS = tuple(f"s{nth}" for nth in range(6))
 """Looks of things side by side, by rank."""
 WIDE, HIGH = 1000, 200
 """The units of a drawing."""
-MOST_POINTS = 2000
-"""Points of a line; of more, each column keeps its lowest and its highest, so that a fall stays one."""
 MOST_TOLD = 600
 """Places whose figures the program tells: of many, those where a line is lowest and highest."""
 CUT = 4
@@ -26,7 +25,6 @@ NOTHING = 1e-300
 """Below this a span counts as none: a tenth of it may be 0."""
 WHOLE = ("round", "step")
 """Along these, marks are whole numbers; along seconds and bytes they need not be."""
-Points = Sequence[tuple[float, float | None]]
 Write = Callable[[float], str]
 Levels = tuple[list[float], Write]
 """What is marked on an axis, and how it is written there."""
@@ -125,15 +123,18 @@ def lines(
     marked: Callable[[float], Levels] | None = None,
     high: int = 190,
     covers: Sequence[float] = (),
+    most: int = 0,
 ) -> Figure | None:
     """Draw lines over rounds, or something else, with a band behind and a target across; None of none.
 
-    Times and counts, from 0, are `marked` up to the highest value. Others show `covers`, too.
+    Times and counts, from 0, are `marked` up to the highest value. Others show `covers`, too. Of more than
+    `most` points lines are medians, and the band is what the first line lies between.
     """
     given = [replace(one, points=_finite(one.points)) for one in drawn]
-    shown = [line for line in given if any(value is not None for _, value in line.points)]
-    if not shown:
+    if not (shown := [line for line in given if any(value is not None for _, value in line.points)]):
         return None
+    if most and (step := -(-max(len(one.points) for one in shown) // most)) > 1:
+        shown, band, note = _binned(shown, step, f"{note} Each point is the median of about {step} {along}s.")
     values = [[value for _, value in line.points if value is not None] for line in shown]
     if marked:
         levels, tell = marked(max(map(highest, values)))
@@ -148,14 +149,27 @@ def lines(
     if min(at) == max(at):  # a dot is no curve
         return Figure(title, f"There is one point, at {along} {at[0]:g}. {note}".strip(), [], keys, wide)
     x = Scale(min(at), max(at))
-    marks = [Mark("area band", _area(band, x, y))] if band and band.points else []
-    marks += [mark for line in shown for mark in _path(line, x, y)]
-    marks += [Mark("under", _spans(sorted(under.said), x))] if under and under.said else []
-    marks += [] if target is None else [Mark("target", f"M0 {up(y, target)}H{WIDE}")]
+    marks = _marks(shown, band, under, target, x, y)
     plot = Plot(title, marks, levels=beside(y, levels, tell if marked else write),
                 ticks=below(x, along in WHOLE), unit=along, scales=(x, y), high=260 if wide else high,
                 told=_told(shown, under, x, write, along))  # fmt: skip
     return Figure(title, f"{note}{' The vertical axis is logarithmic.' * y.log}".strip(), [plot], keys, wide)
+
+
+def _marks(
+    shown: Sequence[Line], band: Band | None, under: Under | None, target: float | None, x: Scale, y: Scale
+) -> list[Mark]:
+    """Return the band, the lines over it, what is marked below them, and the target."""
+    marks = [Mark("area band", _area(band, x, y))] if band and band.points else []
+    marks += [mark for line in shown for mark in _path(line, x, y)]
+    marks += [Mark("under", _spans(sorted(under.said), x))] if under and under.said else []
+    return marks + ([] if target is None else [Mark("target", f"M0 {up(y, target)}H{WIDE}")])
+
+
+def _binned(shown: Sequence[Line], step: int, note: str) -> tuple[list[Line], Band, str]:
+    """Return lines as medians of each few points, what the first lies between, and the note."""
+    band = Band(f"{shown[0].name}, lowest to highest", ends(shown[0].points, step))
+    return [replace(one, points=medians(one.points, step)) for one in shown], band, note
 
 
 def _keys(
@@ -216,25 +230,13 @@ def _path(line: Line, x: Scale, y: Scale) -> list[Mark]:
     return [Mark(look, found) for look, found in drawn if found]
 
 
-def thinned(points: Points, most: int = MOST_POINTS) -> Points:
-    """Return the points; of very many the lowest and the highest of each few neighbours, in their order."""
-    if len(points) <= most:
-        return points
-    step, found = -(-2 * len(points) // most), []
-    for start in range(0, len(points), step):
-        part = [(value, x) for x, value in points[start : start + step] if value is not None]
-        ends = {min(part)[::-1], max(part)[::-1]} if part else {(points[start][0], None)}
-        found += sorted(ends, key=lambda point: point[0])
-    return found
-
-
 def up(y: Scale, value: float) -> str:
     """Return how far from the top of a drawing a value lies, in its units."""
     return f"{HIGH * (1 - y(value)):.2f}"
 
 
 def _area(band: Band, x: Scale, y: Scale) -> str:
-    there = [f"{WIDE * x(at):.1f} {up(y, high)}" for at, _, high in band.points]
+    there = [f"{WIDE * x(at):.1f} {up(y, min(high, y.high))}" for at, _, high in band.points]
     back = [f"{WIDE * x(at):.1f} {up(y, low)}" for at, low, _ in reversed(band.points)]
     return f"M{'L'.join([*there, *back])}Z"
 

@@ -195,7 +195,7 @@ class Grid(Block):
 
 @dataclass(frozen=True)
 class Figure(Block):
-    """A card with a title, a note, keys and what they are for."""
+    """A card with a title, a note, keys and what they are for; `how` its figures are computed is folded."""
 
     kind = "figure"
     title: str
@@ -203,6 +203,7 @@ class Figure(Block):
     blocks: Sequence[Block] = ()
     keys: Sequence[Key] = field(default=())
     wide: bool = False
+    how: str = ""
 
 
 def bars(heights: Sequence[float], wide: float, high: float, gap: float = 0.15) -> str:

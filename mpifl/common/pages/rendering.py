@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
+NEXT = "What to do next"
+ANCHORS = {NEXT: "next", "Which silos gain?": "gains"}
+"""Sections that a sentence leads to where it names them, and what their addresses end with."""
+MARKED = re.compile("|".join([r"(?<![^ \n])--[^ \n]*", *map(re.escape, ANCHORS)]))
 
 
 def render(template: str, **values: Any) -> str:
@@ -36,8 +42,20 @@ def templates() -> Environment:
     )
     style, program = ((TEMPLATES / name).read_text("utf-8") for name in ("page.css", "page.js"))
     found.globals.update(style=style, program=program, policy=policy(style, program), words_in=words_in)
+    found.globals.update(pieces=pieces, anchors=ANCHORS, how="How this is computed")
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": True}
     return found
+
+
+def pieces(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of a sentence or of commands, and what each is: an "option", in which no line breaks,
+    the address of a section that it names, or ""."""
+    at = 0
+    for one in MARKED.finditer(text):
+        yield "", text[at : one.start()]
+        yield ANCHORS.get(one[0], "option"), one[0]
+        at = one.end()
+    yield "", text[at:]
 
 
 def policy(style: str, program: str) -> str:

@@ -9,15 +9,13 @@ from typing import Any
 from mpifl.common import Names
 from mpifl.report.judging.suspicion import FAR, LITTLE, ROUNDS, Suspicion, edges, relative_weights
 
-TO_DO = (
-    "Have the silo check its rows, labels and units. If these are right, its rows differ from the others'."
-)
-WHY_LITTLE = f"Suspected: its weight was below {LITTLE:g} in each of its last {ROUNDS} rounds. {TO_DO}"
+ELSE = "If its rows, labels and units are right, its rows differ from the others'."
+WHY_LITTLE = f"Suspected: its weight was below {LITTLE:g} in each of its last {ROUNDS} rounds. {ELSE}"
 WHY_FAR = (
     f"Suspected: its values at the edges were more than {FAR:g} deviations above the median of all silos, in "
-    f"each of its last {ROUNDS} rounds. {TO_DO}"
+    f"each of its last {ROUNDS} rounds. {ELSE}"
 )
-"""Why a silo is, and what to do."""
+"""Why a silo is."""
 
 
 def weights_of_silos(records: Sequence[dict[str, Any]], rule: object, names: Names) -> list[list[str]]:

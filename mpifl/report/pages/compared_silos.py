@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from mpifl.common import Names
-from mpifl.common.pages import Cell, Figure, HowTo, Table, charts
+from mpifl.common.pages import Cell, Figure, Table, charts
 from mpifl.learning.metrics import MetricInfo
+from mpifl.report.findings import Gain, gained, gains, held_against, values, without_alike
 from mpifl.report.judging import NAMES, scores
-from mpifl.report.pages.falls import DEEP
-from mpifl.report.pages.gains import Gain, gained, gains, held_against, values, without_alike
 from mpifl.report.runs import (
     HEADS,
     SERVER,
@@ -24,9 +23,7 @@ from mpifl.report.runs import (
     chance,
     examples,
     held_to,
-    how_to_tell,
     named,
-    next_of_settings,
     of_several_shards,
     one_class,
     rows_left_out,
@@ -127,18 +124,18 @@ def silos_of_settings(
     if against is None:
         table = Table(["silo", *heads], rows, sort=True)
         return Figure("Scores of each silo", note + NO_REFERENCE, [table], wide=True), []
-    note += (
-        f"The first column, {against.name}, is the reference of all changes, since {_why(against, asked)}. "
-    )
-    note += held_against(gain for of in over[: len(shown)] for gain in of.values())
-    note += f" The chart has all changes of {heads[0]}."
+    why = _why(against, asked)
+    note += f"The first column, {against.name}, is the reference of all changes, since {why}. "
+    more, how = held_against(gain for of in over[: len(shown)] for gain in of.values())
+    note, how = note + more, f"{how} The chart has all changes of {heads[0]}.".lstrip()
     changes = [over[0].get(row[0].text) for row in rows]
     told = [(of.write(metric), of.by, *(of.reach or (of.by, of.by))) if of else None for of in changes]
     drawn, axis = drawn_around_zero(told, metric)
     head = f"{heads[0]}, change"
     rows = [[*row[:2], cell, *row[2:]] for row, cell in zip(rows, drawn, strict=True)]
     table = Table(["silo", against.name, head, *heads], rows, sort=True, axes={head: axis})
-    return Figure("Which silos gain?", note, [table], wide=True), over if shown[0] is found[0] else []
+    silos = Figure("Which silos gain?", note, [table], wide=True, how=how)
+    return silos, over if shown[0] is found[0] else []
 
 
 def _whose(found: Sequence[Standing]) -> str:
@@ -225,51 +222,6 @@ def gained_by_first(
     rows = f"On each silo's {_rows_of(found)}" + f", not on {SERVER}" * server
     said = gained(over[0], found[0].metric, reference.name, found[0].name, over[1:], f"{rows}, the")
     return said + without_alike(over[0], alike_of(found, held), found[0].metric)
-
-
-def what_next(found: Sequence[Standing]) -> Figure | None:
-    """Return what to do after a comparison, and how to tell by the job of the best setting whether federation
-    helped, unless silos train alone in another; None of nothing."""
-    steps, first = next_of_settings(found), found[0]
-    if not any(trains_alone(one.group.runs[0].job) for one in found):
-        for nth, (said, command) in enumerate(how_to_tell(first.group.runs[0])):
-            steps.append((said if nth else f"Did it help? This tells for {first.name}. {said}", command))
-    return Figure("What next", "", [HowTo(steps)], wide=True) if steps else None
-
-
-def collapses(found: Sequence[Standing], held: Mapping[str, Held]) -> list[str]:
-    """Say where a silo is far worse in one setting than in others, beyond chance, and from which round."""
-    if not found:
-        return []
-    metric, told = found[0].metric, list[tuple[float, str]]()
-    sign, ends = 1 if metric.higher_is_better else -1, [(one, _means(one)) for one in found]
-    for one, of in ends if metric.share else ():
-        for name, mean in of.items():
-            others = [other[name] for _, other in ends if other is not of and name in other]
-            if not others or sign * (usual := median(others)) - sign * mean < DEEP:
-                continue
-            rows = held[name].out if name in held and chance.counts(metric) else 0
-            if not rows or chance.differ(mean, usual, rows):
-                at = min(_since(run, name, (mean + usual) / 2) for run in one.group.runs)
-                what = "collapses" if at > 1 else "is bad"
-                since = f"from round {at:,} on" if at > 1 else "in all rounds"
-                said = f"silo {name} {what} with {one.name} {since}: it ends at "
-                said += f"{metric.write(mean)}, and at {metric.write(usual)} with the other settings"
-                told.append((sign * (mean - usual), said))
-    more = f"{len(told) - MOST_TOLD:,} more of this kind are in 'Which silos gain?'"
-    return [said for _, said in sorted(told)[:MOST_TOLD]] + [more] * (len(told) > MOST_TOLD)
-
-
-def _since(run: Summary, name: str, level: float) -> int:
-    """Return the first round from which on a silo is never better than a level."""
-    metric, at = run.metric, run.rounds
-    for record in reversed(run.records):
-        told = {NAMES[silo]: of for silo, of in (record.get("silos") or {}).items()}
-        value = number(told.get(name) or {}, metric.name)
-        if value is not None and metric.reaches(value, level):
-            break
-        at = record["round"] if value is not None else at
-    return at
 
 
 def each_against(found: Sequence[Standing], against: str | None) -> Figure | None:

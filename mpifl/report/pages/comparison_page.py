@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
@@ -11,16 +12,15 @@ from urllib.parse import quote
 
 from mpifl.common import count_of
 from mpifl.common.pages import Block, Cell, Figure, Fold, Said, Table, charts, render, there
+from mpifl.report.findings import collapses, next_figure, next_of_settings, to_do, warnings_of
 from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT
 from mpifl.report.pages.compared_silos import (
-    collapses,
     counted,
     each_against,
     gained_by_first,
     reference_of,
     silos_of_settings,
-    what_next,
     without_one_class,
 )
 from mpifl.report.pages.grid import grid_of_settings
@@ -69,10 +69,13 @@ TEST = (
     "A t-test over the seeds compares each setting with the first, which has the best mean. It is paired "
     "where both have the same seeds, else Welch's."
 )
-EACH = "Each dot is a run with its own seed. The line is the deviation."
-WORST = " Worst silo: the mean over seeds where it differs, then the worst of all with its silo and seed."
+EACH = (
+    "Each dot is a run with its own seed; the line is the deviation. Worst silo: the mean over seeds where "
+    "it differs, then the worst of all with its silo and seed. "
+)
+MEANS = " Traffic and time are means per run."
 BY_ROWS = (
-    " The interval by rows is what chance makes of the {:,} rows that judge, for one model of each setting "
+    "The interval by rows is what chance makes of the {:,} rows that judge, for one model of each setting "
     "that has the mean. Which answers differ is not recorded, so it is the widest possible. The interval of "
     "each setting is of this figure alone, not corrected: it compares nothing."
 )
@@ -102,27 +105,23 @@ def compare_page(
     said, more = (told := verdict(found))[: (lead := 1 + len(by_other_rows(found)))], told[lead:]
     if found and target is not None and all(_to_target(one, target).text == MISSED for one in found):
         said.append(f"No setting reached the target, {found[0].metric.write_briefly(target)}.")
+    steps = next_of_settings(found, to_do(bad := collapses(found, held)))
     more += [*ranked_by(found), *without_one_class(found, held), *lost]
     if found:
         reference = reference_of(found, against)
         silos, over = silos_of_settings(found, reference, held, against is not None)
-        drawn = [_settings(found, target, path), what_next(found), each_against(found, against)]
+        drawn = [_settings(found, target, path), next_figure(steps), each_against(found, against)]
         drawn += [grid_of_settings(found, partial(_led, path)), *_panels(found, target), silos]
         if reference and any(over[:1]):
             said.append(gained_by_first(over, found, reference, held))
     (more if said else said).append(_accounted(summaries, left_out, found))
     return render(
         "compare.html",
-        title=title,
-        every=None,
-        broad=True,
-        words=" · ".join(_words(summaries, len(summaries) + len(left_out))),
-        verdict=said,
-        warnings=collapses(found, held),
-        more=more,
+        title=title, every=None, broad=True, verdict=said, warnings=warnings_of(bad), steps=steps, more=more,
+        what=" · ".join(_words(summaries, len(summaries) + len(left_out))),
         figures=there(drawn),
         folds=there([_remarks(summaries, left_out), _table(summaries, target, path)]),
-    )
+    )  # fmt: skip
 
 
 def _words(summaries: Sequence[Summary], runs: int) -> list[str]:
@@ -228,12 +227,11 @@ def _settings(found: Sequence[Standing], target: float | None, path: Path) -> Fi
         row += [] if target is None else [_to_target(one, target)]
         row.append(_mean(one, target, units.size, "bytes_sent", "bytes_received"))
         rows.append([*row, _mean(one, target, units.seconds, "seconds")])
-    note = (EACH + WORST) * several + f" {TEST}" * any(one.test for one in others)
-    note += "".join(f" {one}" for one in corrected(found))
-    note += BY_ROWS.format(judged.examples) if judged and any(one.rows for one in others) else ""
-    note += " Time is without scoring and checkpoints." + " Traffic and time are means per run." * several
+    how = [TEST] * any(one.test for one in others) + corrected(found)
+    how += [BY_ROWS.format(judged.examples)] if judged and any(one.rows for one in others) else []
+    note = EACH * several + "Time is without scoring and checkpoints." + MEANS * several
     table = Table(["setting", *heads, "traffic", "time"], rows, sort=True, axes={DOTS: axis})
-    return Figure("Settings, the best first", note, [table], wide=True)
+    return Figure("Settings, the best first", note, [table], wide=True, how=" ".join(how))
 
 
 def _against(rival: Rival | None) -> list[Cell]:
@@ -301,10 +299,11 @@ def _panels(found: Sequence[Standing], target: float | None) -> list[Figure | No
         above = lie_above([each for _, each, _ in shown], which)
         title = f"{metric.title} over {along}{'s' if which == 0 else ''}"
         said = f"{note} Values beside names are of the last round." if which == 0 else note
-        said += lying([name for name, *_ in shown], above)
+        how = lying([name for name, *_ in shown], above).strip()
         covers = units.two_points(found[0].mean) if metric.share else ()
-        panels.append(charts.lines(title, lines, None, metric.write_briefly, target, note=said, along=along,
-                                   wide=which == 0, covers=covers))  # fmt: skip
+        drawn = charts.lines(title, lines, None, metric.write_briefly, target, note=said, along=along,
+                             wide=which == 0, covers=covers)  # fmt: skip
+        panels.append(replace(drawn, how=how) if drawn else None)
     return panels
 
 
@@ -316,12 +315,12 @@ def _table(summaries: Sequence[Summary], target: float | None, path: Path) -> Fo
     level, rows = level_of(summaries, target), []
     offered = [c for c in columns_of(summaries) if any(each.get(c.figure) is not None for each in figures)]
     name, jobs = called(summaries), [settings(run.job) for run in summaries]
-    wide = [max(BESIDE, *(len(curve_legends.value(job.get(key))) + 2 for job in jobs)) for key in keys]
+    wide = [max(BESIDE, *(len(curve_legends.setting(run, key)) + 2 for run in summaries)) for key in keys]
     room = ROOM - min(max(map(len, name.values())), LONGEST) - sum(wide) - 3 * BESIDE * (level is not None)
     columns = fitting(offered, figures, room, metrics_of(summaries))
     for run, job, each in zip(summaries, jobs, figures, strict=True):
         row = [Cell(name[run.run], str(run.run), link=_link(run, path))]
-        row += [Cell(curve_legends.value(job.get(key)), str(job.get(key, ""))) for key in keys]
+        row += [Cell(curve_legends.setting(run, key), str(job.get(key, ""))) for key in keys]
         row.append(Cell(str(run.rounds), run.rounds))
         for column in columns:
             figure = each.get(column.figure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import ceil
 from statistics import fmean, median
@@ -10,28 +9,30 @@ from types import MappingProxyType
 
 from mpifl.common import Names, count_of
 from mpifl.common.pages import Figure, Table
-from mpifl.report.judging import NAMES, evaluates, ranked, scores, unscored
-from mpifl.report.observers import HELD_OUT, best_round, judged
-from mpifl.report.pages import diverged
-from mpifl.report.pages.diverged import Event, below_guessing, guesses_beat
-from mpifl.report.pages.falls import (
+from mpifl.report.findings import (
     MOST_NAMED,
-    UNKNOWN,
+    Event,
     all_drawn,
     asked,
+    below_guessing,
     deepest_fall,
+    diverged,
+    guesses_beat,
+    missed,
+    none_fell,
     rule,
+    suspected,
+    together,
     told_falls,
-    unexplained,
 )
-from mpifl.report.pages.trust_section import spent, suspected
+from mpifl.report.judging import NAMES, evaluates, ranked, scores, unscored
+from mpifl.report.observers import HELD_OUT, best_round, judged
+from mpifl.report.pages.trust_section import spent
 from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, units
-from mpifl.run.folder import number
 
 MOST_LEFT_OUT, MOST_MINDED, MOST_SUSPECTED = 20, 3, 10
 NO_PROOF = " A score tells nothing of a silo's updates: it is of the shared model on the silo's own rows."
 NO_FAULT = "No silo was left out of a round, and no rank was lost."
-LATE = "later than [clock] deadline"
 ALL_ASKED = "All silos that were asked have answered, and no rank was lost."
 
 
@@ -166,17 +167,18 @@ def _of_silos(summary: Summary, names: Names, held: Mapping[str, Held]) -> str:
 
 def minded(summary: Summary, names: Names, held: Mapping[str, Held] = MappingProxyType({})) -> list[str]:
     """Return what is to be minded: what speaks against a run, and silos below guessing or left out."""
-    absent = _together(summary.records)
+    absent = together(summary.records)
     found = [
-        f"{names.listed(silos, MOST_NAMED)} {'were' if len(silos) > 1 else 'was'} left out of {_many(at)}"
-        for silos, at, _ in absent[:MOST_MINDED]
+        f"{names.listed(silos, MOST_NAMED)} {'were' if len(silos) > 1 else 'was'} left out of {_many(at)} "
+        f"({reason})"
+        for silos, at, reason in absent[:MOST_MINDED]
     ]
     if others := sum(len(silos) for silos, _, _ in absent[MOST_MINDED:]):
         was = "was" if others == 1 else "were"
         found.append(f"{count_of(others, 'more silo')} {was} left out of some rounds")
     if summary.model_round and not summary.by_valid:
         found.append("the best round was chosen on the rows that score it, so its figures are optimistic")
-    found += diverged.fallen(summary)
+    found += diverged.far_worse(summary)
     if who := suspected(summary, names):
         to_do = "figures are provisional until they are checked (see Trust)"
         found.append(f"suspected of wrong updates: {NAMES.listed(who, MOST_SUSPECTED)}; {to_do}")
@@ -206,11 +208,11 @@ def happened(summary: Summary, names: Names, more: Sequence[Event] = ()) -> Figu
     told = any("faults" in record for record in summary.records)
     fault = bool(missed(summary.records)) or any(record.get("ranks_lost") for record in summary.records)
     each = _asked(summary, names)
-    note = [*each, *[ALL_ASKED if each else NO_FAULT] * (told and not fault), *rule(summary)]
+    note = [*each, *[ALL_ASKED if each else NO_FAULT] * (told and not fault), *none_fell(summary)]
     table = Table.of(heads, rows, text=1)
     blocks = [table, *all_drawn(summary, names)]
-    blocks += unexplained(summary) if any(UNKNOWN in one.reason for one in found) else []
-    return Figure("What happened", " ".join(note), blocks, wide=True) if rows else None
+    how = " ".join(rule(summary))
+    return Figure("What happened", " ".join(note), blocks, wide=True, how=how) if rows else None
 
 
 def _asked(summary: Summary, names: Names) -> list[str]:
@@ -246,21 +248,6 @@ def _marks(summary: Summary) -> list[Event]:
     return found
 
 
-def missed(records: Sequence[Mapping[str, object]]) -> list[tuple[str, list[int], str]]:
-    """Return the silos that were left out, those of most rounds first: which rounds, and the last reason."""
-    rounds: dict[str, list[int]] = defaultdict(list)
-    reasons: dict[str, str] = {}
-    for record in records:
-        faults, late = record.get("faults"), record.get("late")
-        out = dict.fromkeys(late if isinstance(late, list) else (), LATE)
-        for silo, reason in (out | (faults if isinstance(faults, dict) else {})).items():
-            rounds[silo].append(int(str(record["round"])))
-            reasons[silo] = str(reason)
-    return [
-        (silo, rounds[silo], reasons[silo]) for silo in sorted(rounds, key=lambda silo: -len(rounds[silo]))
-    ]
-
-
 def seen(summary: Summary, names: Names) -> list[str]:
     """Return the silos that some round has scored or left out: the last one may lack some of them."""
     scored: dict[str, object] = {}
@@ -270,45 +257,17 @@ def seen(summary: Summary, names: Names) -> list[str]:
     return [*dict.fromkeys([*(NAMES[name] for name in scored), *out])]
 
 
-def _together(records: Sequence[Mapping[str, object]]) -> list[tuple[list[str], list[int], str]]:
-    """Return the silos that were left out, those of the same rounds and reason as one."""
-    found: dict[tuple[str, str], tuple[list[str], list[int], str]] = {}
-    for silo, at, reason in missed(records):
-        found.setdefault((str(at), reason), ([], at, reason))[0].append(silo)
-    return list(found.values())
-
-
 def _many(at: Sequence[int]) -> str:
     return f"{len(at):,} rounds: {units.spans(at)}" if len(at) > 1 else f"round {at[0]:,}"
 
 
-def _in_time(summary: Summary, reason: str) -> str:
-    """Say which keys would have a late silo count, and their values; "" of another reason."""
-    if "late" not in reason and "no answer within" not in reason:
-        return ""
-    job, ways = summary.job, list[str]()
-    for name in ("cohort", "clock"):
-        if (seconds := number(job.get(name) or {}, "deadline")) is not None:
-            ways.append(f"raise [{name}] deadline (now {seconds:g})")
-    local = job.get("local") or {}
-    work = "steps" if number(local, "steps") else "epochs"
-    now = number(local, work) or 1
-    ways.append(
-        f"lower [local] {work} (now {now:g})" if now > 1 else "set [local] steps, fewer than an epoch has"
-    )
-    if "letter" in reason and job.get("cohort", {}).get("late") != "next":
-        ways.append("set [cohort] late = 'next' (now 'never'), so that it counts in the next round")
-    return f". What to do: {', or '.join(ways)}"
-
-
 def _left_out(summary: Summary, names: Names) -> list[Event]:
     """Return the silos that were left out of rounds."""
-    absent, found = _together(summary.records), []
+    absent, found = together(summary.records), []
     for silos, at, reason in absent[:MOST_LEFT_OUT]:
         said = f"{names.listed(silos, MOST_NAMED)} {'are' if len(silos) > 1 else 'is'} left out"
         also = f" ({_many(at)})" if len(at) > 1 else ""
-        why = reason + _in_time(summary, reason)
-        found.append(Event(at[0], f"{said[:1].upper()}{said[1:]}{also}", why))
+        found.append(Event(at[0], f"{said[:1].upper()}{said[1:]}{also}", reason))
     if others := absent[MOST_LEFT_OUT:]:
         many, first = sum(len(silos) for silos, _, _ in others), min(at[0] for _, at, _ in others)
         more = f"{count_of(many, 'more silo')} {'is' if many == 1 else 'are'}"

@@ -10,9 +10,9 @@ from re import fullmatch
 from mpifl.common import Names
 from mpifl.common.pages import Figure, charts
 from mpifl.learning.metrics import ACCURACY, ToldAnswers
+from mpifl.report.findings import falls, last_values, moves, points_of
 from mpifl.report.judging import scores
 from mpifl.report.observers import TOGETHER
-from mpifl.report.pages.falls import falls, last_values, moves, points_of
 from mpifl.report.runs import Summary, chance, longer, units
 from mpifl.run.folder import number
 from mpifl.run.job import OF_SUMS
@@ -31,6 +31,7 @@ SPENT = (
     ("checkpoint before the round", "seconds_checkpoint", "s4"),
 )
 CARRIED = (("sent to silos", "bytes_sent", "test"), ("received", "bytes_received", "mean"))
+MOST_BINS = 300  # points of a line of times or bytes: of more rounds each is of some
 SAME = 0.005
 FLAT = 0.001
 """What a curve that is flat may still gain, as a share."""
@@ -211,10 +212,11 @@ def beside(summary: Summary) -> list[Figure | None]:
     sent = [_line(summary, name, figure, look) for name, figure, look in CARRIED]
     found = [charts.lines("Loss", losses, write="{:.3g}".format, log=True), over_steps(summary)]
     if any(value for line in spent for _, value in line.points):
-        timed = charts.lines("Time per round", spent, write=units.seconds, marked=units.clock, note=MEASURED)
+        timed = charts.lines("Time per round", spent, write=units.seconds, marked=units.clock, note=MEASURED,
+                             most=MOST_BINS)  # fmt: skip
         found.append(timed)
     if not all(_same(line.points) for line in sent):
-        found.append(charts.lines("Bytes per round", sent, write=units.size))
+        found.append(charts.lines("Bytes per round", sent, write=units.size, most=MOST_BINS))
     return [*found, *_more_metrics(summary)]
 
 

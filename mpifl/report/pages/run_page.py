@@ -11,13 +11,23 @@ from typing import Any
 from mpifl.common import LARGEST_FILE, Names, read_whole
 from mpifl.common.pages import Block, Fold, Table, check_page, render, there, write_page
 from mpifl.learning.metrics import MetricInfo
+from mpifl.report.findings import (
+    NO_MODEL,
+    cause,
+    compared,
+    falls,
+    gains_over,
+    lower_rate,
+    model_told,
+    next_figure,
+    next_of_run,
+    of_no_use,
+    weak_answers,
+)
 from mpifl.report.judging import scores
 from mpifl.report.observers import HELD_OUT, sites_of
 from mpifl.report.pages import run_figures
 from mpifl.report.pages.answers_section import SILOS, TEST, Answered, answered, answers_section, plot_answers
-from mpifl.report.pages.diverged import NO_MODEL, cause, model_told, of_no_use, weak_answers
-from mpifl.report.pages.falls import falls, moves
-from mpifl.report.pages.gains import compared, gains_over
 from mpifl.report.pages.happened import happened, minded, missed_since, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
@@ -35,7 +45,6 @@ from mpifl.report.runs import (
     groups_told,
     headline,
     judging,
-    next_section,
     read_run,
     read_tables,
     rows_left_out,
@@ -88,7 +97,8 @@ def write_report(
         job, what = read_tables(run / "job.toml")[0], "No round was finished, so there is no usable model."
         why, what = (cause(job), NO_MODEL) if diverged == "diverged" else ("", what)
         head = [("bad", f"Warning: {lost}."), ("lead", f"{why}{what}")]
-        write_page("--out", path, bare_page(run, job, (diverged, "bad", str(run)), head))
+        steps = lower_rate(run, job) if diverged == "diverged" else []
+        write_page("--out", path, bare_page(run, job, (diverged, "bad", str(run)), head, steps=steps))
         return path
     summary = read_run(run)
     found = answered(summary, scores)
@@ -138,24 +148,23 @@ def page(
     gain = [run_figures.one_seed(summary), *compared(summary, alone, over, held), weak, *rows_left_out(spec)]
     main = run_figures.curve(summary, names)
     drawn, fallen = silos(summary, names, held, main, over)
-    figures = [*analysed(summary.records), main, happened(summary, names, fallen), *drawn]
+    steps = next_of_run(summary, names, held, fallen, going=bool(every), told=bool(over))
+    figures = [*analysed(summary.records), main, happened(summary, names, fallen)]
+    figures += [next_figure(steps, summary), *drawn]
     figures += [coefficients(summary.records, fit_doubt(spec)), *answers_section(found, classes)]
     figures += [run_figures.over_the_clock(summary), *run_figures.beside(summary), run_figures.time(summary)]
-    asked, told = next_section(summary, every, more=moves(summary)), groups_told(summary, environment, spec)
-    folds = [asked, trust(summary, names, told), _of_silos(summary), data(spec), _rounds(summary)]
+    told = groups_told(summary, environment, spec)
+    folds = [trust(summary, names, told), _of_silos(summary), data(spec), _rounds(summary)]
     cards = _cards(summary, judging(summary, spec, held), held)
     return render(
         "report.html",
-        title=title_of(summary.run, summary.job),
-        name=str(summary.job.get("name", summary.run.name)),
-        every=every,
+        title=title_of(summary.run, summary.job), name=str(summary.job.get("name", summary.run.name)),
         broad=alone is not None,  # its table of silos has two more columns
-        state=_state(summary, every),
+        every=every, state=_state(summary, every), steps=steps, figures=there(figures),
         head=_head(summary, environment, names, every, held, gain, spec=spec),
         cards=cards[-1:] if of_no_use(summary) else cards,  # its time
-        figures=there(figures),
         folds=there([*folds, _job(summary.run), _environment(environment, run_figures.of_ranks(summary))]),
-    )
+    )  # fmt: skip
 
 
 def bare_page(
@@ -164,11 +173,12 @@ def bare_page(
     state: tuple[str, str, str],
     head: Sequence[tuple[str, str]],
     every: float | None = None,
+    steps: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Return the page of a run without a round."""
     name = str(job.get("name", run.name))
     return render("report.html", title=title_of(run, job), name=name, every=every, broad=False, state=state,
-                  head=head, cards=[], figures=[], folds=[])  # fmt: skip
+                  head=head, steps=steps, cards=[], figures=[], folds=[])  # fmt: skip
 
 
 def loads_itself(every: float) -> str:
@@ -273,9 +283,8 @@ def _reach_of(value: float, of: Held | None, metric: MetricInfo) -> str:
     """Say what chance makes of a silo's score by its held-out rows; "" where that is not known."""
     if of is None or (found := of.interval(value, metric)) is None:
         return ""
-    ends = units.reach(found, metric)
-    alike = "rows of one class; " if of.commonest == 1 else ""
-    return f"{alike}95% interval {ends} on {of.out:,} row{'s' * (of.out > 1)}; "
+    alike, rows = "rows of one class; " * (of.commonest == 1), f"{of.out:,} row{'s' * (of.out > 1)}"
+    return f"{alike}95% interval {units.reach(found, metric)} on {rows}; "
 
 
 def _of_silos(summary: Summary) -> Block | None:

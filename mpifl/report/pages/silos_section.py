@@ -26,12 +26,19 @@ from mpifl.common.pages import (
     strips,
 )
 from mpifl.learning.metrics import MetricInfo
+from mpifl.report.findings import (
+    PAIRED,
+    UNTOLD,
+    Event,
+    Gain,
+    gain_unknown,
+    missed,
+    of_no_use,
+    silo_falls,
+    suspected,
+)
 from mpifl.report.judging import NAMES, evaluates, ranked, scores, why_none
-from mpifl.report.pages.diverged import Event, of_no_use
-from mpifl.report.pages.falls import silo_falls
-from mpifl.report.pages.gains import PAIRED, UNTOLD, Gain, gain_unknown
-from mpifl.report.pages.happened import missed, seen
-from mpifl.report.pages.trust_section import suspected
+from mpifl.report.pages.happened import seen
 from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, one_class, units
 from mpifl.run.folder import number
 
@@ -79,16 +86,16 @@ def silos(
     columns += _marked(called, out, suspected(summary, names))
     shown = [(head, cells) for head, cells in columns if any(cell != Cell(look=cell.look) for cell in cells)]
     rows = [list(row) for row in zip(*(cells for _, cells in shown), strict=True)]
+    more, how = _noted(shown, summary)
     note = _whose(summary, len(rounds) > 0)
     note += f" The table has the {MOST_ROWS:,} worst of {len(order):,} silos." * (len(order) > MOST_ROWS)
     title, many = ("Silos, the worst first", True) if len(order) > 1 else ("The silo", False)
     table = Table([head for head, _ in shown], rows, sort=many, silos=True, axes={INTERVAL: axis})
-    note += f" {less:,} of {names.many:,} silos have no row: no round has scored them." * (less > 0)
-    note += _noted(shown, summary) + ONE * (len(order) == 1)
+    note += f" {less:,} of {names.many:,} silos have no row: no round has scored them." * (less > 0) + more
     unknown = [] if gained or len(order) == 1 else gain_unknown(summary)
-    drawn = [Figure(title, note, [*unknown, *folded(table)], wide=True)]
+    drawn = [Figure(title, note, [*unknown, *folded(table)], wide=True, how=how)]
     mapped = _map(metric, called, rounds, values, out, summary.by_valid)
-    drawn = mapped + drawn if len(rows) > MOST_OPEN else drawn + mapped
+    drawn[(0 if len(rows) > MOST_OPEN else 1) : 0] = mapped  # of many silos it comes first
     return drawn, silo_falls(summary, called, held, rounds, values)
 
 
@@ -105,13 +112,15 @@ def _whose(summary: Summary, drawn: bool) -> str:
 
 Column = tuple[str, list[Cell]]
 INTERVAL, CURVE, GAIN, ONE_CLASS = "95% interval", "over rounds", "gain", "one class only"
-BOLD = "A bold gain exceeds chance: its 95% interval does not contain 0."
+BOLD = "Bold gains exceed chance: their 95% interval excludes 0."
 COUNTED, LEAVE_OUT = "rows that count", ("dice", "iou")
 ONE = " With one silo there is nothing to compare."
 
 
-def _noted(shown: Sequence[Column], summary: Summary) -> str:
-    heads, said, metric = {head for head, _ in shown}, "", summary.metric
+def _noted(shown: Sequence[Column], summary: Summary) -> tuple[str, str]:
+    """Say what columns are; and how they are computed."""
+    heads, said, how, metric = {head for head, _ in shown}, "", "", summary.metric
+    one = ONE * all(len(cells) == 1 for _, cells in shown)
     if INTERVAL in heads:
         wilson = "for the number of held-out examples (Wilson)"
         said = f" Bars are 95% intervals {wilson if chance.counts(metric) else '(DeLong)'}."
@@ -127,9 +136,10 @@ def _noted(shown: Sequence[Column], summary: Summary) -> str:
         said += f" '{ONE_CLASS}': the silo's rows have one class, so AUROC is undefined."
     if any(head.startswith(GAIN) for head in heads):
         told = any(head.startswith(f"{GAIN}, 95% interval") for head in heads)
-        said += " 'alone' is the score of a model that the silo trained alone. "
-        said += f"{BOLD} {PAIRED}" if told else f"{UNTOLD[:-1]}, so no gain is bold."
-    return said + (" Click a silo to draw it in the first chart." if CURVE in heads else "")
+        said += " 'alone' is the score of the silo's own model. "
+        said += BOLD if told else f"{UNTOLD[:-1]}, so no gain is bold."
+        how = PAIRED * told
+    return said + (" Click a silo to draw it in the first chart." if CURVE in heads else "") + one, how
 
 
 def _score(told: Mapping[str, object], of: Held | None, metric: MetricInfo) -> Cell:
@@ -172,12 +182,10 @@ def _gained(called: Sequence[str], gained: Mapping[str, Gain], metric: MetricInf
         Cell(units.between(*gain.reach, metric).removesuffix(" points"), gain.reach[0])
         if gain and gain.reach else Cell() for gain in each
     ]  # fmt: skip
+    changes = [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each]
     return [
         ("alone", own),
-        (
-            f"{GAIN}{unit}",
-            [Cell(gain.write(metric), gain.by, gain.look) if gain else Cell() for gain in each],
-        ),
+        (f"{GAIN}{unit}", changes),
         (f"{GAIN}, 95% interval{unit}", reach),
         ("outcome", [_outcome(gain) for gain in each]),
     ]
@@ -321,6 +329,5 @@ def _told(
     heads = [f"round {last}" if starts.step == 1 else f"round {rounds[start]} to {last}"
              for start, last in zip(starts, lasts, strict=True)]  # fmt: skip
     values = base64.b64encode(codes.astype("<u2").tobytes()).decode()
-    x = [round(100 * (nth + 0.5) / len(starts), 2) for nth in range(len(starts))]
-    return {"x": x, "heads": heads, "rows": called, "values": values, "low": low, "high": high,
-            "share": metric.share}  # fmt: skip
+    return {"x": [round(100 * (nth + 0.5) / len(starts), 2) for nth in range(len(starts))], "heads": heads,
+            "rows": called, "values": values, "low": low, "high": high, "share": metric.share}  # fmt: skip

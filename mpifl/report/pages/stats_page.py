@@ -26,7 +26,7 @@ def page_of_stats(
 
 def _page(title: str, words: str, said: Sequence[str], figures: Sequence[Figure]) -> str:
     more: dict[str, Any] = {"every": None, "broad": True, "folds": []}
-    return render("compare.html", title=title, words=words, verdict=said, figures=figures, **more)
+    return render("compare.html", title=title, what=words, verdict=said, figures=figures, **more)
 
 
 def _drawn(name: str, histogram: Mapping[str, Sequence[Any]]) -> Figure:

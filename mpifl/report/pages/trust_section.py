@@ -7,7 +7,7 @@ from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import Block, Fold, Said, Table
-from mpifl.report.judging import WHY_FAR, WHY_LITTLE, edges_of_silos, suspects, weights_of_silos
+from mpifl.report.judging import WHY_FAR, WHY_LITTLE, edges_of_silos, weights_of_silos
 from mpifl.report.observers import away_in, sites_of
 from mpifl.report.runs import Summary, units
 from mpifl.run.folder import number
@@ -56,12 +56,6 @@ def trust(summary: Summary, names: Names, groups: str = "") -> Fold | None:
         f"Values at the edges ({len(rows)})", ("values at the edges", "median of all"), rows, WHY_FAR
     )
     return Fold("Trust", body, opened=True) if body else None
-
-
-def suspected(summary: Summary, names: Names) -> list[str]:
-    """Return the names of the silos that are suspected after the last round."""
-    rule = summary.job.get("aggregation", {}).get("rule")
-    return [names[silo] for silo in suspects(summary.records, rule)]
 
 
 def _liars(summary: Summary, names: Names) -> list[Block]:

@@ -39,10 +39,10 @@ from .kept_job import (
 )
 from .next_commands import (
     again as again,
-    how_to_tell as how_to_tell,
-    next_of_settings as next_of_settings,
-    next_section as next_section,
+    command_of as command_of,
+    ranks_of as ranks_of,
     show_next as show_next,
+    with_model as with_model,
 )
 from .paired_settings import (
     cells_against as cells_against,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mpifl.common import InputError, Names, one_line
-from mpifl.report.runs.kept_job import trains_alone
+from mpifl.report.runs.kept_job import EACH_ALONE, trains_alone
 from mpifl.report.runs.run_summary import Summary
 from mpifl.report.runs.seeds import SERVER, Group, groups, of_models, settings, usual, varying
 from mpifl.report.runs.units import shown
@@ -154,7 +154,7 @@ def said(run: Summary, keys: Sequence[str]) -> str:
 def alone(run: Summary, keys: Sequence[str]) -> str:
     """Return what a run is called whose silos train alone: its settings but for those of the algorithm."""
     name = said(run, [key for key in keys if not key.startswith("algorithm.")])
-    return f"each silo alone ({name})" if name else "each silo alone"
+    return f"{EACH_ALONE} ({name})" if name else EACH_ALONE
 
 
 def _lacks(run: Summary, key: str) -> bool:
@@ -189,6 +189,13 @@ def heading(key: str, keys: Sequence[str]) -> str:
     if key == f"{SERVER}.name":
         return "server optimizer"
     return short(key, keys) or key.removesuffix(".name")
+
+
+def setting(run: Summary, key: str) -> str:
+    """Return a run's setting as names of settings have it: silos that train alone have no algorithm."""
+    if trains_alone(run.job) and key.startswith("algorithm."):
+        return EACH_ALONE if key == ALGORITHM else "–"
+    return value(settings(run.job).get(key))
 
 
 def value(found: Any) -> str:

@@ -29,6 +29,8 @@ CHOSEN = {"optimizer": "sgd", "accumulate_batches": 1, "schedule": "constant"}
 SHOWN = ("optimizer", "lr", "schedule", "epochs", "steps", "batch_size", "accumulate_batches")
 PLAIN_STEP = {"lr": 1.0, "momentum": 0.0, "nesterov": False}
 """How the server takes the mean as it is."""
+EACH_ALONE = "each silo alone"
+"""What a way of training is called in which no silo learns of another, by whichever key."""
 RANK = re.compile("[0-9]{1,9}")
 
 
@@ -36,7 +38,8 @@ def headline(job: Mapping[str, Any]) -> list[str]:
     """Return a job's algorithm, model, shards, seed and how silos train, as far as it has them, as terminals
     can show."""
     local = _used(job)
-    words = [_named(job.get("algorithm")), _server_step(job), _model(job), job.get("shards")]
+    way = EACH_ALONE if trains_alone(job) else _named(job.get("algorithm"))
+    words = [way, _server_step(job), _model(job), job.get("shards")]
     told = {"seed": job, **dict.fromkeys(SHOWN, local)}
     words += [f"{key.replace('_', ' ')} {of[key]}" for key, of in told.items()
               if isinstance(of, Mapping) and key in of and of[key] != CHOSEN.get(key)]  # fmt: skip

@@ -13,6 +13,7 @@ from mpifl.report.runs import chance, units
 from mpifl.report.runs.chance import LEVEL, Difference
 from mpifl.report.runs.compared_columns import metrics_of
 from mpifl.report.runs.curve_legends import legends, without_seeds
+from mpifl.report.runs.kept_job import EACH_ALONE
 from mpifl.report.runs.ranking_figure import SERVER, VALID, Judged, judged_by_all, name_of, of_baseline
 from mpifl.report.runs.run_summary import Summary
 from mpifl.report.runs.seeds import Group, groups, of_several_shards, over_common_seeds
@@ -308,4 +309,4 @@ def _head(first: Standing, others: Sequence[Rival]) -> str:
 
 def _first(name: str) -> str:
     """Return a name as the first words of a sentence."""
-    return name.replace("each", "Each", 1) if name.startswith("each silo alone") else name
+    return name.replace("each", "Each", 1) if name.startswith(EACH_ALONE) else name

@@ -18,6 +18,7 @@ from mpifl.cli import app
 from mpifl.common import InputError
 from mpifl.common.pages import Mark, charts
 from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.report.findings import next_of_settings
 from mpifl.report.pages.compared_silos import without_one_class
 from mpifl.report.pages.comparison_page import write_best
 from mpifl.report.pages.grid import Tried, grid, ordered
@@ -29,7 +30,6 @@ from mpifl.report.runs.compared_columns import NARROW, columns_of, fitting
 from mpifl.report.runs.compared_files import Drawing, Output, escaped
 from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.report.runs.curve_legends import legends, telling_keys
-from mpifl.report.runs.next_commands import next_of_settings
 from mpifl.report.runs.run_summary import read_run
 from mpifl.report.runs.seeds import Group, groups
 from mpifl.report.runs.silo_data import Held
@@ -79,7 +79,7 @@ def test_a_sweep_is_a_map_of_its_settings_and_the_best_run_is_linked(tmp_path, c
     compare_runs(runs, output=named)
     assert "Bad 51.50%" in " ".join(Reader((tmp_path / "n.html").read_text()).titles())
     link = "local.lr%3D0.1%2Clocal.epochs%3D5%2Cseed%3D2/report.html"
-    assert {given["href"] for tag, given in reader.tags if tag == "a"} == {link}
+    assert {given["href"] for tag, given in reader.tags if tag == "a"} == {link, "#next"}
     assert (tmp_path / "local.lr=0.1,local.epochs=5,seed=2" / "report.html").exists()
     titles = ["Accuracy over rounds", "Accuracy over MB between server and silos", "Accuracy over seconds"]
     assert [title for title in reader.titles() if title.startswith("Accuracy over ")] == titles
@@ -247,8 +247,8 @@ def test_a_difference_that_other_rows_may_turn_is_best_on_these_rows_alone(tmp_p
     looks = [given.get("class") for tag, given in reader.tags if tag == "td"]
     assert "worst" not in looks, "no gap is red whose interval includes 0"
     assert " ".join(reader.titles()).count(corrected(found)[0]) == 1
-    advice = "Take lr 0.1 for rows like these. On other rows the order may be another one"
-    assert f"What next {advice}" in " ".join(reader.titles())
+    advice = "Take lr 0.1 for rows like these; more test rows would tell whether it is best on others, too."
+    assert f"What to do next: {advice}" in " ".join(reader.titles())
     even = settings_of(tmp_path / "even", ends[0], [0.89, 0.94, 0.99], shards=str(tmp_path / "shards"))
     for run in even:
         write_environment(run, data=describe(spec))
@@ -485,15 +485,15 @@ def test_of_many_settings_it_is_said_whether_one_is_best(tmp_path, capsys):
     texts = (tmp_path / "c.tex").read_text(), capsys.readouterr().out
     assert all(" ".join(text.split()).count(corrected(told)[0]) == 1 for text in texts)
     words = " ".join(Reader((tmp_path / "c.html").read_text()).titles())
-    near = "What next None of these is known to be best: lr 0.1; lr 0.2; and lr 0.4. Take the simplest"
-    assert f"{near}, or run more seeds of each, and compare all runs again: mpifl sweep " in words, (
+    near = "What to do next: Take the simplest of lr 0.1; lr 0.2; and lr 0.4"
+    assert f"{near}, or run more seeds of each, and compare all again: mpifl sweep " in words, (
         "they are not told apart"
     )
     more = (
         f"mpifl sweep {tmp_path}/again/3-1/job.toml --set seed=2,3,4,5,6,7 --out {tmp_path}/again/3-1-seeds"
     )
     assert more in words, "also the seeds that others have"
-    assert "The model of lr 0.1, with seed 1, not chosen by its figure: mpifl predict " in words
+    assert "Predict by the model of lr 0.1, with seed 1, not chosen by its figure: mpifl predict " in words
     assert ": 95% interval " in found[1]
     assert len(found) == 2, "the table has the rest"
     (tmp_path / "fewer").mkdir()
@@ -501,8 +501,8 @@ def test_of_many_settings_it_is_said_whether_one_is_best(tmp_path, capsys):
     best = "lr 0.1 is the best of the 2 settings with several seeds: accuracy 81.50"
     assert verdict(of_one)[0].startswith(best)
     (which, commands), *_ = next_of_settings(of_one)
-    assert which.startswith("Take lr 0.1. Too few seeds of lr 0.3"), which
-    assert which.endswith(" whether lr 0.1 is better: run more of both, and compare all runs again:")
+    better = f"to tell whether it is better than lr {0.1 + 0.2}, run more seeds of both"
+    assert which == f"Take lr 0.1; {better}, and compare all again:"
     *sweeps, again = commands.splitlines()
     assert [one.split()[1] for one in sweeps] == ["sweep"] * 2
     outs = [one.split()[-1] for one in sweeps]
@@ -644,14 +644,15 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
     beside = "On each silo's held-out examples, not on the server's test set, the silos' mean is 73.33% with "
     assert beside in words
     assert words.index("the silos' mean is") < words.index("Settings are ranked by"), "who pays is told early"
-    assert "Did it help?" not in words, "silos that train alone are there"
+    assert "To tell whether it helped" not in words, "silos that train alone are there"
     assert (
         "silo each silo alone fedavg, change −50 0 +50 fedavg 2 69.00% +1.00 70.00% "
         "0 70.00% +20.00 90.00% +20.00 1 90.00% −30.00 60.00% −30.00" in words
     ), "what the first setting changes is drawn"
     assert "behind the first, points" in words
-    collapsed = "Warning: silo 1 is bad with fedavg in all rounds: it ends at 60.00%, and at 90.00% with "
-    assert f"{collapsed}the other settings." in words
+    collapsed = "Warning: silo 1 is bad with fedavg: 60.00%, and 90.00% with the others. Why: no cause"
+    assert f"{collapsed} is known, and no round left it out. To do: see What to do next ." in words
+    assert "Choose another setting than fedavg for silo 1; its page says when it fell: mpifl report " in words
     assert words.count("is bad with") == 1, "20 points are no collapse"
     assert [given.get("class") for _, given in reader.tags].count("lead") <= 3
     assert "accuracy ± deviation over seeds" in words
@@ -676,8 +677,8 @@ def test_silos_gain_over_those_that_train_alone_where_it_is_more_than_chance(tmp
     table = told[told.index("Which silos gain?") :]
     assert "2 69.00% – –" in table, "a silo without a value has no change"
     assert "60.00% at silo 1, seed 1" in told, "the worst silo, and by which seed"
-    other = "The silos' own rows may have another order: the mean over silos is best with each silo alone"
-    assert f"{other}, 79.00%, and 70.00% with fedavg." in told
+    other = "For the silos' own rows look at each silo alone, too: the mean over silos is 79.00%"
+    assert f"{other}, and 70.00% with fedavg." in told
     assert "69.00%, silo 2" in told, "of a single run"
     write_environment(runs[2], data=describe(write_folder(tmp_path / "others", [5, 4, 4])))
     assert "Which silos gain?" not in written(runs, tmp_path / "c.html")[1].text, "they hold other data"
@@ -703,8 +704,9 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
         "held-out examples, as means over seeds. The first column, fedavg, is the reference of all changes, "
     )
     said += "since it is the only setting of fedavg, the usual algorithm."
-    assert "Did it help? This tells for fedprox, mu 0.1. To answer, train each" in words
-    assert "one model on all rows: mpifl baseline " in words
+    assert (
+        "To tell whether it helped, train each silo alone, and one model on all rows, by the job of" in words
+    )
     assert "--set seed=1,2,3 --out " not in words, "the setting has three seeds"
     assert " The chart has all changes of fedprox, mu 0.1." in words
     assert f"Scores are on each silo's {said}" in words
@@ -714,7 +716,8 @@ def test_a_gain_is_held_against_chance_over_seeds_where_there_are_several(tmp_pa
     assert "0 50.00% +13.33 63.33% 1 61.00% +20.00 81.00% +20.00" in words
     words = " ".join(written([runs[0], runs[5]], tmp_path / "c.html")[1].titles())
     assert "0 50.00% +40.00 90.00% +40.00" in words
-    assert "over the held-out examples, for each silo by itself. A setting with one seed" in words
+    assert "over the held-out examples, for each silo by itself." in words
+    assert "How this is computed A setting with one seed shows no spread over seeds." in words
 
 
 def test_without_a_clear_reference_no_silo_gains_and_one_may_be_named(tmp_path):

@@ -18,12 +18,12 @@ from mpifl.cli import app
 from mpifl.common.errors import InputError
 from mpifl.data.shards import open_shard, read_federation
 from mpifl.learning.metrics import ToldAnswers
+from mpifl.report.findings.diverged import weak_answers
 from mpifl.report.judging.at_silos import tell_certainty
 from mpifl.report.judging.evaluate import evaluate_run, evaluate_silos
 from mpifl.report.judging.predict import predict_run
 from mpifl.report.judging.trained import OwnModel, read_trained
 from mpifl.report.pages.answers_section import SILOS, Answered, answer_charts, plot_answers
-from mpifl.report.pages.diverged import weak_answers
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs.chance import interval
 from mpifl.report.runs.compared_files import Output

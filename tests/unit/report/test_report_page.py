@@ -19,11 +19,11 @@ from unit.builders import write_folder, write_vertical_folder
 
 import mpifl
 from mpifl.common.errors import InputError
-from mpifl.common.pages import charts
+from mpifl.common.pages import charts, neighbours
 from mpifl.common.pages.glossary import WORDS
 from mpifl.learning.metrics import ACCURACY, MetricInfo
+from mpifl.report.findings.gains import Gain, gained, gains
 from mpifl.report.pages.comparison_page import compare_page
-from mpifl.report.pages.gains import Gain, gained, gains
 from mpifl.report.pages.happened import verdict
 from mpifl.report.pages.run_figures import over_steps
 from mpifl.report.pages.run_page import write_report
@@ -77,7 +77,8 @@ SHAPES = {
 @pytest.mark.parametrize("records", SHAPES.values(), ids=SHAPES)
 def test_a_page_is_whole_in_itself_and_well_formed(tmp_path, records):
     text, reader = read(make_run(tmp_path, records))
-    assert not {"link", "iframe", "img", "form", "a"} & {tag for tag, _ in reader.tags}
+    assert not {"link", "iframe", "img", "form"} & {tag for tag, _ in reader.tags}
+    assert {given["href"] for tag, given in reader.tags if tag == "a"} <= {"#next"}
     assert not re.search(r"nan|inf\b", text)
     check_whole(text)
     metas = [given for tag, given in reader.tags if tag == "meta"]
@@ -170,9 +171,10 @@ def test_a_silo_has_the_interval_of_its_held_out_examples_and_the_rounds_that_it
     assert words[first + 12] == "1", "that it missed"
     sure = "95% interval 59.81% to 85.81%, by chance of these 40 rows alone; best of all rounds: 75.00%"
     assert f"accuracy 75.00% {sure}" in " ".join(words)
-    answer = "To answer, train each silo alone, and one model on all rows: mpifl baseline"
-    answer = f"This page cannot tell, since no silo was trained alone. {answer} {run}/job.toml --out"
-    assert f"{answer} {run}-baseline" in " ".join(words)
+    told = " ".join(words)
+    answer = "To tell whether it helped, train each silo alone, and one model on all rows: mpifl baseline"
+    assert f"{answer} {run}/job.toml --out {run}-baseline" in told
+    assert "This page cannot tell, since no silo was trained alone. See What to do next ." in told
     told = tmp_path / "federated"
     shutil.copytree(run, told)
     content = {"verdict": "Federation helped with seed 1."}
@@ -481,29 +483,34 @@ CUT = {"algorithm": {"name": "splitnn"}, "model": {"name": "mlp", "hidden": [4]}
 def test_a_page_has_the_commands_for_its_model(tmp_path, monkeypatch, job, more):
     monkeypatch.chdir(tmp_path)
     run = make_run(Path("a"), [record(n) for n in range(1, 5)], rounds=8, **job)
-    going = "This continues the training: mpifl train a/job.toml --resume --out a --ranks 2"
-    assert f"What to do next {going}" in " ".join(read(run)[1].titles())
+    going = "Continue the training: mpifl train a/job.toml --resume --out a --ranks 2"
+    words = " ".join(read(run)[1].titles())
+    assert f"What to do next: {going} 1 more step" in words, "it stands below the verdict"
+    assert f"What to do next {going}" in words
     (run / "model.safetensors").touch()
     (run / "metrics.jsonl").write_bytes(b"".join(encode_record(record(n)) for n in range(1, 9)))
     words = " ".join(read(run)[1].titles())
     for said in (
-        f"This scores the model on the test set: mpifl evaluate a{more}",
+        f"Score the model on the test set: mpifl evaluate a{more}",
         f"example: mpifl predict a --data s --out predictions.csv{more}",
-        "as many rounds again: mpifl train a/job.toml --set rounds=16 --resume --out a --ranks 2",
+        "Train for as many rounds again: mpifl train a/job.toml --set rounds=16 --resume --out a --ranks 2",
     ):
         assert said in words
     assert ("all silos take part in each command" in words) == bool(more)
     (run / "metrics.jsonl").write_bytes(encode_record(record(8, sites={"north": {}})))
-    assert "What to do next" not in read(run)[0], "no user has all ranks"
+    assert "mpifl predict" not in read(run)[0], "no user has all ranks"
 
 
 def test_scores_that_masks_withhold_are_said_to_be_withheld(tmp_path):
     run = make_run(tmp_path, [record(1, silos={})])
-    (run / "job.toml").write_text("rounds = 4\n[security]\nmasks = true\n")
+    (run / "job.toml").write_text("rounds = 1\n[security]\nmasks = true\n")
+    (run / "model.safetensors").touch()
     words = " ".join(read(run)[1].titles())
     assert "Silos Withheld: sums are masked" in words
-    assert f"of a shard folder: mpifl evaluate {tmp_path} --data SHARD" in words
-    (steps,) = re.findall(r"The owner of a silo can score .*mpifl evaluate alone --data OWN", words)
+    asked = f"mpifl evaluate {tmp_path} --data SHARD"
+    owner = rf"(?s)What to do next: The owner of a silo scores .* {asked} \d more"
+    assert re.search(owner, words), "it stands below the verdict"
+    (steps,) = re.findall(r"(?s)The owner of a silo scores .*mpifl evaluate alone --data OWN", words)
     for word in set(re.findall(r"\b[A-Z]{3,}\b", steps)):
         told = rf"{word}[A-Z, and]* (is|are) |a new folder {word}\."
         assert re.search(told, steps), f"{word} has no explanation"
@@ -600,6 +607,19 @@ def test_the_curve_marks_falls_silos_left_out_and_lost_ranks_of_every_round(tmp_
     assert "basel; ranks 3" in told["lines"][-1]["said"]
 
 
+def test_of_many_rounds_times_are_medians_between_the_lowest_and_the_highest():
+    points = [(float(n), 9.0 if n == 500 else float(n % 3)) for n in range(1, 1001)]
+    drawn = charts.lines("t", [charts.Line("a", points), charts.Line("b", points)], most=100)
+    assert drawn.note == "Each point is the median of about 10 rounds."
+    assert [key.name for key in drawn.keys] == ["a", "b", "a, lowest to highest"]
+    (area,) = [path for look, path in marks(drawn) if look == "area band"]
+    (line, _) = [path for look, path in marks(drawn) if look.startswith("line")]
+    tops = [float(y) for y in re.findall(r" ([0-9.]+)", line)]
+    assert (len(tops), min(tops) > 100) == (100, True), "a single slow round moves no median"
+    assert " 20.00" in area, "but the range has it"
+    assert charts.lines("t", [charts.Line("a", points[:100])], most=100).note == ""
+
+
 @pytest.mark.parametrize("target", [0.05, 0.3, 0.98])
 def test_the_target_is_drawn_wherever_it_lies(target):
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.2), (2, 0.41)])], target=target)
@@ -611,8 +631,8 @@ def test_the_target_is_drawn_wherever_it_lies(target):
 def test_a_fall_of_one_round_among_thousands_is_drawn(at, rounds):
     at = min(at, rounds)
     points = [(float(n), 0.1 if n == at else 0.9) for n in range(1, rounds + 1)]
-    found = charts.thinned(points)
-    assert len(found) <= charts.MOST_POINTS
+    found = neighbours.thinned(points)
+    assert len(found) <= neighbours.MOST_POINTS
     assert (float(at), 0.1) in found
     assert [x for x, _ in found] == sorted(x for x, _ in found)
 
@@ -694,7 +714,7 @@ def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
     text, reader = read(make_run(tmp_path, records))
     words = " ".join(reader.titles())
     assert "rank host training waiting 0 <here> 1 there 2 s 0 ms 2 500 ms 1.5 s" in words
-    assert "Warning: silo 7 was left out of 2 rounds: 1-2." in words
+    assert "Warning: silo 7 was left out of 2 rounds: 1-2 (<torn 2>)." in words
     assert "Silo 7 is left out (2 rounds: 1-2) <torn 2>" in words
     assert "<torn" not in text
 

@@ -3,14 +3,14 @@
 // told, charts are zoomed and saved, lines are hidden, and the silo that the page's address names (#silo=NAME) is drawn in the first chart. On a phone, a table that
 // is too wide has its rows stacked, a figure a line, named by its heading.
 const phone = matchMedia("(max-width: 760px)");
-const axis = (head) => all(".axis", head).map((one) => "axis " + all("text", one).map((end) => end.textContent).join(" to "));
+const axis = (head) => all(".axis", head).map((one) => "bar from " + all("text", one).map((end) => end.textContent).join(" to "));
 const stack = () => {
   for (const table of document.querySelectorAll(".scroll > table:not(.grid-of)")) {
     const place = table.parentElement, heads = [...table.tHead?.rows[0].cells ?? []];
     table.classList.remove("stacked");
     if (!phone.matches || !heads.length || place.scrollWidth <= place.clientWidth) continue;
     for (const row of table.tBodies[0].rows) {
-      heads.forEach((head, nth) => { row.cells[nth].dataset.head = [head.firstChild?.textContent ?? "", ...(table.matches(".silos") ? [] : axis(head))].join(", "); });
+      heads.forEach((head, nth) => { row.cells[nth].dataset.head = [head.firstChild?.textContent ?? "", ...axis(head)].join(", "); });
     }
     table.classList.add("stacked");
   }

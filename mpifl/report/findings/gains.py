@@ -10,21 +10,21 @@ from typing import NamedTuple
 from pydantic_core import from_json
 
 from mpifl.common import LARGEST_FILE, InputError, count_of, one_line, read_whole
-from mpifl.common.pages import Block, HowTo, Said
+from mpifl.common.pages import NEXT, Block, Said
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.judging import NONE_HELD_OUT, ranked, scores, why_none
+from mpifl.report.judging import ranked, scores
 from mpifl.report.runs import (
     Difference,
     Held,
     Summary,
     chance,
-    how_to_tell,
     one_class,
     rests_on,
     trains_alone,
     units,
 )
 from mpifl.run.folder import same_data
+from mpifl.run.job import OF_SUMS
 
 SEEDS, EXAMPLES = "the seeds", "the held-out examples"
 """What chance comes from."""
@@ -109,19 +109,19 @@ def gains(
     return found
 
 
-def held_against(found: Iterable[Gain]) -> str:
-    """Say where changes are written: where they are more than chance makes of what."""
+def held_against(found: Iterable[Gain]) -> tuple[str, str]:
+    """Say where changes are written, where they are more than chance makes of what; and how that is known."""
     given = [*found]
     told = [gain.held for gain in given]
     parts = [what for what in (SEEDS, EXAMPLES) if any(what in held for held in told)]
     if not parts or not all(told):
-        return UNTOLD
+        return UNTOLD, ""
     said = (
         f"A change is shown where it exceeds chance over {' and over '.join(parts)}, for each silo by itself."
     )
     said += "" if any(gain.look for gain in given) else f" {NO_CHANGE}"
-    said += "" if SEEDS in parts else " A setting with one seed shows no spread over seeds."
-    return said + (f" {PAIRED}" if EXAMPLES in parts else "")
+    how = [] if SEEDS in parts else ["A setting with one seed shows no spread over seeds."]
+    return said, " ".join([*how, *([PAIRED] if EXAMPLES in parts else [])])
 
 
 def values(summary: Summary) -> dict[str, float]:
@@ -130,24 +130,21 @@ def values(summary: Summary) -> dict[str, float]:
 
 
 def gain_unknown(summary: Summary) -> list[Block]:
-    """Say what a baseline has told of a run and its silos, or that nobody knows whether it helped, and how to
-    tell.
+    """Say what a baseline has told of a run and its silos, or that nobody knows whether it helped.
 
     Nothing is said of exact sums, or of silos that train alone.
     """
-    if not (how := how_to_tell(summary)):
+    if summary.job.get("algorithm", {}).get("name") in OF_SUMS or trains_alone(summary.job):
         return []
     if summary.diverged:
         return [Said(f"{ASKED} No: the run diverged.")]
-    if told := _told_by_baseline(summary):
+    if told := known_to_help(summary):
         return [Said(f"{ASKED} {told}")]
-    if summary.main and not scores(summary) and why_none(summary.job, scored=True) == NONE_HELD_OUT:
-        how = [("No silo holds out rows: partition the data anew with --test, and train again.", "")]
     more = f" {OF_OTHERS}" if "split" in summary.job else ""
-    return [Said(f"{ASKED} This page cannot tell, since no silo was trained alone.{more}"), HowTo(how)]
+    return [Said(f"{ASKED} This page cannot tell, since no silo was trained alone.{more} See {NEXT}.")]
 
 
-def _told_by_baseline(summary: Summary) -> str:
+def known_to_help(summary: Summary) -> str:
     """Return the verdict of `mpifl baseline` where a run is its federated one, and where its page is; "" of
     other runs."""
     run = summary.run.absolute()

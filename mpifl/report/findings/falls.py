@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from mpifl.common import Names
-from mpifl.common.pages import Block, Fold, HowTo, Said
+from mpifl.common.pages import Block, Fold, Said
+from mpifl.report.findings.diverged import Event, since
 from mpifl.report.judging import NAMES
-from mpifl.report.pages.diverged import Event, since
-from mpifl.report.runs import Held, Summary, again, chance, units
+from mpifl.report.runs import Held, Summary, chance, units
 from mpifl.run.folder import number
 
 USUAL, SHARE = 6, 0.05
@@ -99,11 +99,8 @@ def rule(summary: Summary) -> list[str]:
     """Say which falls are told, as `falls` chooses them."""
     if len(points_of(summary)) < 3:
         return []
-    what, verb = ("fall", "fell") if summary.metric.higher_is_better else ("rise", "rose")
-    rows, end = _rows(summary), since(summary)
-    before = f" before round {end:,}" if end else ""  # later ones are told as divergence
-    none = f"{summary.metric.title} never {verb} sharply from one round to the next{before}."
-    found = [] if falls(summary) else [none]
+    what, found = "fall" if summary.metric.higher_is_better else "rise", list[str]()
+    rows, before = _rows(summary), _before(summary)
     least = f"chance on the {rows:,} scored rows" if rows else f"{USUAL} times the median step"
     least += _or_against(summary) if rows else ""
     of = f"{what} of more than {SHARE:.0%} of the range over all rounds"
@@ -112,6 +109,19 @@ def rule(summary: Summary) -> list[str]:
         of_silos = f"both chance on its own rows and {USUAL} times its median step"
         found.append(f"A {what} of a silo is told where it exceeds {of_silos}.")
     return found
+
+
+def none_fell(summary: Summary) -> list[str]:
+    """Say that a run did not fall, if it did not."""
+    if len(points_of(summary)) < 3 or falls(summary):
+        return []
+    verb = "fell" if summary.metric.higher_is_better else "rose"
+    return [f"{summary.metric.title} never {verb} sharply from one round to the next{_before(summary)}."]
+
+
+def _before(summary: Summary) -> str:
+    """Say before which round falls are told: later ones are told as divergence."""
+    return f" before round {end:,}" if (end := since(summary)) else ""
 
 
 def told_falls(summary: Summary, names: Names) -> list[Event]:
@@ -197,18 +207,6 @@ def all_drawn(summary: Summary, names: Names) -> list[Block]:
         Fold(f"All {len(silos):,} silos that trained in round {at:,}", [Said(names.listed(silos))])
         for at, silos in each if len(silos) > MOST_NAMED
     ]  # fmt: skip
-
-
-def unexplained(summary: Summary) -> list[Block]:
-    """Return what to look at and to try where no cause of a fall is known."""
-    run, lr = summary.run, number(summary.job.get("local", {}), "lr")
-    steps = [("Where one silo falls, have it check its rows, labels and units.", "")]
-    if lr is not None:
-        said = f"Where all silos fall, try a lower learning rate. [local] lr is {lr:g}."
-        steps.append((said, again(run, "local.lr", lr / 10)))
-    said = "Try another seed. A fall that it does not have came from what this seed drew."
-    steps.append((said, again(run, "seed", summary.job.get("seed", 0) + 1)))
-    return [Said("What to do where no cause is known:"), HowTo(steps)]
 
 
 def asked(record: Mapping[str, Any]) -> list[str]:

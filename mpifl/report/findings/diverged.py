@@ -27,11 +27,6 @@ MOST_NAMED = 3
 """Classes or silos in a sentence."""
 FAR = 0.05
 """A last value that is so much below the best one is warned of."""
-COMPARE = (
-    "If the updates of other silos stay finite, compare its features with theirs: data-prep inspect SHARDS "
-    "--features, where SHARDS is the folder of shards."
-)
-"""What to do where some silos' updates are not finite, and others' are."""
 NO_MODEL = "No round has a usable model."
 NONE_SAVED = "no checkpoint of it or of an earlier round was kept"
 
@@ -52,9 +47,14 @@ def told(summary: Summary, names: Names) -> str:
         return f"The run diverged: {why_lost(summary.run)}. {good} {why}".rstrip()
     at = found[0].round
     first = "; ".join(f"{of.what[:1].lower()}{of.what[1:]}" for of in found if of.round == at)
-    out = _no_updates(next(r for r in summary.records if r["round"] == at), names)
-    why += COMPARE * (0 < len(out) < names.many)
     return f"The run diverged. {good} Round {at:,} is the first bad one: {first}. {why}".rstrip()
+
+
+def some_not_finite(summary: Summary, names: Names) -> bool:
+    """Return whether the updates of some silos, not of all, were not finite where a run began to diverge."""
+    found = divergence(summary, names) if summary.diverged else []
+    out = [_no_updates(r, names) for r in summary.records if found and r["round"] == found[0].round]
+    return bool(out) and 0 < len(out[0]) < names.many
 
 
 def since(summary: Summary) -> int | None:
@@ -71,13 +71,12 @@ def of_no_use(summary: Summary) -> bool:
 
 
 def cause(job: Mapping[str, Any]) -> str:
-    """Say what usually makes a job diverge, its value, and what to do; "" where that is not known."""
+    """Say what usually makes a job diverge, and its value; "" where that is not known."""
     local = job.get("local")
     lr = number(local, "lr") if isinstance(local, Mapping) else None
     if lr is None:
         return ""
-    lower = f"Lower it and rerun, say with --set local.lr={lr / 10:g} and another --out. "
-    return f"The usual cause is too large a learning rate: [local] lr is {lr:g}. {lower}"
+    return f"The usual cause is too large a learning rate: [local] lr is {lr:g}. "
 
 
 def model_told(summary: Summary) -> str:
@@ -96,7 +95,7 @@ def model_told(summary: Summary) -> str:
     return "no model is saved" if dead else "no model is saved yet"
 
 
-def fallen(summary: Summary) -> list[str]:
+def far_worse(summary: Summary) -> list[str]:
     """Say where the last round's model is far worse than the best round's."""
     metric, best = summary.metric, best_round(summary.records, summary.metric)
     values = ((r["round"], number(r, summary.judged_by or "")) for r in reversed(summary.records))
