@@ -492,8 +492,8 @@ def test_a_page_has_the_commands_for_its_model(tmp_path, monkeypatch, job, more)
     words = " ".join(read(run)[1].titles())
     for said in (
         f"Score the model on the test set: mpifl evaluate a{more}",
-        f"example: mpifl predict a --data s --out predictions.csv{more}",
-        "Train for as many rounds again: mpifl train a/job.toml --set rounds=16 --resume --out a --ranks 2",
+        f"each silo's examples: mpifl predict a --data s --out predictions.csv{more}",
+        "The last round is the best one. Train for as many rounds again: mpifl train a/job.toml --set rounds=16 --resume --out a --ranks 2",
     ):
         assert said in words
     assert ("all silos take part in each command" in words) == bool(more)
