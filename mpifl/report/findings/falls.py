@@ -98,10 +98,9 @@ def moves(summary: Summary) -> bool:
 def rises(summary: Summary) -> bool:
     """Return whether more rounds may gain more: the last one is the best of all, and the learning rate is not
     yet 0."""
-    (*_, last), best = last_values(summary) or [None], summary.metric.best
-    if last is None or not moves(summary) or last != best(value for _, value in points_of(summary)):
-        return False
-    return longer(summary.job, summary.rounds) == MORE
+    values = [value for _, value in points_of(summary)]
+    ends = bool(values) and moves(summary) and values[-1] == summary.metric.best(values)
+    return ends and longer(summary.job, summary.rounds) == MORE
 
 
 def rule(summary: Summary) -> list[str]:

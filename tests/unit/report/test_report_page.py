@@ -493,7 +493,8 @@ def test_a_page_has_the_commands_for_its_model(tmp_path, monkeypatch, job, more)
     for said in (
         f"Score the model on the test set: mpifl evaluate a{more}",
         f"each silo's examples: mpifl predict a --data s --out predictions.csv{more}",
-        "The last round is the best one. Train for as many rounds again: mpifl train a/job.toml --set rounds=16 --resume --out a --ranks 2",
+        "The last round is the best one. Train for as many rounds again: mpifl train a/job.toml "
+        "--set rounds=16 --resume --out a --ranks 2",
     ):
         assert said in words
     assert ("all silos take part in each command" in words) == bool(more)
@@ -507,7 +508,9 @@ def test_scores_that_masks_withhold_are_said_to_be_withheld(tmp_path):
     (run / "model.safetensors").touch()
     words = " ".join(read(run)[1].titles())
     assert "Silos Withheld: sums are masked" in words
-    owner = rf"(?s)What to do next: The owner of a silo scores .* mpifl evaluate {tmp_path} --data SHARD \d more"
+    owner = (
+        rf"(?s)What to do next: The owner of a silo scores .* mpifl evaluate {tmp_path} --data SHARD \d more"
+    )
     assert re.search(owner, words), "it stands below the verdict"
     (steps,) = re.findall(r"(?s)The owner of a silo scores .*mpifl evaluate alone --data OWN", words)
     for word in set(re.findall(r"\b[A-Z]{3,}\b", steps)):
