@@ -117,6 +117,8 @@ def how_to_tell(summary: Summary) -> list[Advice]:
         return []
     if "split" in job:
         return [(OF_HOLDER, "")]
+    if len(getattr(spec_of(run, job), "silos", (0, 1))) < 2:
+        return []  # it is alone
     if _none_held_out(summary):
         return [(NO_ROWS, "")]
     if _owner(summary):

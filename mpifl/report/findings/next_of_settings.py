@@ -61,7 +61,8 @@ def _which(found: Sequence[Standing]) -> Advice:
     first, others = found[0], rivals(found)
     near = [first, *(one.standing for one in others if not _worse(one) and not _guesses(one.standing))]
     turns = any(one.may_turn for one in others)
-    take, more = f"Take {first.name}{' for rows like these' * turns}", "\n".join(_more_seeds(near, found))
+    name = f"{first.name} ({first.group.runs[0].run})" if first.name.endswith("…") else first.name
+    take, more = f"Take {name}{' for rows like these' * turns}", "\n".join(_more_seeds(near, found))
     if len(near) < 2:
         rows = "; the others are worse on these rows, and one seed cannot show more"
         one = any(other.test is None for other in others)
@@ -102,9 +103,10 @@ def _cheapest(near: Sequence[Standing]) -> str:
 
 
 def _more_seeds(near: Sequence[Standing], found: Sequence[Standing]) -> list[str]:
-    """Return commands that train settings with more seeds, and with those that others have, and the one that
-    compares all that were `found` again; none where there is one setting, or seeds have shards of their own,
-    or shards were lent by a baseline."""
+    """Return commands that train settings with more seeds, and the one that compares all `found` again.
+
+    There are none where there is one setting, where seeds have shards of their own, or of a baseline's runs.
+    """
     used = {seed for one in near for seed in one.seeds if isinstance(seed, int)}
     runs = [run.run for each in found for run in each.group.runs]
     if len(near) < 2 or any(of_several_shards(one.group) for one in near) or not used or _of_baseline(found):

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,10 @@ def next_steps(run: Path) -> Iterator[Step]:
 
 
 def again(said: str, run: Path, job: Mapping[str, Any], key: str, value: float | str) -> tuple[str, str]:
-    """Return what to do, and the command that trains a run's job with another value of a key, in a folder of
-    its own; where that folder holds such a run already, the command that shows it."""
+    """Return what to do, and the command that trains a run's job with another value of a key.
+
+    It takes a folder of its own. Where that holds such a run already, the command shows that run.
+    """
     text = f"{value:g}" if isinstance(value, float) else str(value)  # no digit of a seed is cut off
     folder = Path(f"{run}-{key.rpartition('.')[2]}-{text}")
     if read_metrics(folder) or why_lost(folder):
@@ -79,17 +80,17 @@ def continued(run: Path, job: Mapping[str, Any], *settings: str) -> str:
     """Return the command that continues a run. It takes the job's own path of shards, so it runs where that
     leads there."""
     here = shards_of(run, job) == str(job.get("shards", ""))
-    asked, place = [word for one in settings for word in ("--set", one)], run if here else run.absolute()
-    said = command_of(
-        "train", f"{place / 'job.toml'}", *asked, "--resume", "--out", f"{place}", *ranks_of(run)
-    )
+    place = run if here else run.absolute()
+    asked = [str(place / "job.toml"), *(word for one in settings for word in ("--set", one))]
+    said = command_of("train", *asked, "--resume", "--out", str(place), *ranks_of(run))
     return said if here else f"(cd {shlex.quote(str(_started(run)))} && {said})"
 
 
 def free(folder: Path) -> Path:
     """Return a folder that is not there, named as this one."""
-    names = (folder.with_name(f"{folder.name}-{nth}") for nth in count(2))
-    return folder if not folder.exists() else next(one for one in names if not one.exists())
+    taken = {one.name for one in folder.parent.glob("*")}  # one number more than these is free
+    names = [folder.name, *(f"{folder.name}-{nth}" for nth in range(2, len(taken) + 3))]
+    return folder.with_name(next(one for one in names if one not in taken))
 
 
 def member(run: Path) -> str:
