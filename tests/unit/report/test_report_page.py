@@ -508,9 +508,8 @@ def test_scores_that_masks_withhold_are_said_to_be_withheld(tmp_path):
     (run / "model.safetensors").touch()
     words = " ".join(read(run)[1].titles())
     assert "Silos Withheld: sums are masked" in words
-    owner = (
-        rf"(?s)What to do next: The owner of a silo scores .* mpifl evaluate {tmp_path} --data SHARD \d more"
-    )
+    asked = f"mpifl evaluate {tmp_path} --data SHARD"
+    owner = rf"(?s)What to do next: The owner of a silo scores .* {asked} \d more"
     assert re.search(owner, words), "it stands below the verdict"
     (steps,) = re.findall(r"(?s)The owner of a silo scores .*mpifl evaluate alone --data OWN", words)
     for word in set(re.findall(r"\b[A-Z]{3,}\b", steps)):
