@@ -266,7 +266,7 @@ def test_a_private_run_leads_with_what_it_has_spent(tmp_path, monkeypatch):
     """A real short run: its epsilon is of the accountant, and the page holds what the record does."""
     monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
     (tmp_path / "site").mkdir(mode=0o700)
-    write_folder(tmp_path / "shards", [30, 60], classes=2, test=20)
+    write_folder(tmp_path / "shards", [30, 60], classes=2, test=20, silos_test=5)
     job = {"name": "private", "shards": str(tmp_path / "shards"), "rounds": 2, "device": "cpu", "seed": 3,
            "model": {"name": "logreg"}, "local": {"lr": 0.01, "batch_size": 10},
            "privacy": {"clip": 1.0, "noise": 1.1, "delta": 1e-4}, "evaluate": {"silos": False}}  # fmt: skip
