@@ -47,6 +47,8 @@ from mpifl.wire.launching import library, survivable
 
 ATTEMPTS = 3
 """How often a round is tried before too few answers end the run."""
+DIVERGED = "if training diverged"
+"""What reasons say of updates that are not finite."""
 
 
 class End(Enum):
@@ -256,12 +258,13 @@ def _given_up(t: RunTraining, what: str, lost: RoundLost) -> RoundLost:
     note_lost(t.out, what)
     quorum = f"; [cohort] quorum = {t.job.cohort.quorum} of the cohort must answer" if lost.few else ""
     quorum = "; every party must answer" if t.job.split else "" if t.job.needs_all else quorum
-    changed = " (and --force, if code of your own has changed)" if t.job.plugins else ""
-    return RoundLost(
-        f"{what}; {saved}: {'' if signals.pending() else 'correct it, then '}continue with --resume{changed}"
-        if lost.in_vain
-        else f"{what}{quorum}; {saved}, continue with --resume"
-    )
+    again, code = "continue with --resume", " or code of your own" if t.job.plugins else ""
+    if lost.in_vain and not signals.pending():
+        again = f"correct it, then {again} (and --force, if the job{code} has changed)"
+    elif DIVERGED in what:  # the same job would end so again
+        lower = "with a lower [local] lr, train anew with another --out"
+        return RoundLost(f"{what}{quorum}; {saved}: {lower}, or {again} --force")
+    return RoundLost(f"{what}; {saved}: {again}" if lost.in_vain else f"{what}{quorum}; {saved}, {again}")
 
 
 def _describe_run(

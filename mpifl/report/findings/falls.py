@@ -14,7 +14,7 @@ from mpifl.common import Names
 from mpifl.common.pages import Block, Fold, Said
 from mpifl.report.findings.diverged import Event, since
 from mpifl.report.judging import NAMES
-from mpifl.report.runs import Held, Summary, chance, units
+from mpifl.report.runs import MORE, Held, Summary, chance, longer, units
 from mpifl.run.folder import number
 
 USUAL, SHARE = 6, 0.05
@@ -93,6 +93,14 @@ def moves(summary: Summary) -> bool:
     if len(last) < 2 or not rows:
         return len(last) < 2 or metric.write(min(last)) != metric.write(max(last))
     return (max(last) - min(last)) * rows > 1 + 1e-9
+
+
+def rises(summary: Summary) -> bool:
+    """Return whether more rounds may gain more: the last one is the best of all, and the learning rate is not
+    yet 0."""
+    values = [value for _, value in points_of(summary)]
+    ends = bool(values) and moves(summary) and values[-1] == summary.metric.best(values)
+    return ends and longer(summary.job, summary.rounds) == MORE
 
 
 def rule(summary: Summary) -> list[str]:

@@ -18,6 +18,7 @@ from mpifl.report.runs import (
     Held,
     Summary,
     chance,
+    lent,
     one_class,
     rests_on,
     trains_alone,
@@ -132,9 +133,11 @@ def values(summary: Summary) -> dict[str, float]:
 def gain_unknown(summary: Summary) -> list[Block]:
     """Say what a baseline has told of a run and its silos, or that nobody knows whether it helped.
 
-    Nothing is said of exact sums, or of silos that train alone.
+    Nothing is said of exact sums, of silos that train alone, or of the other trainings of a baseline.
     """
     if summary.job.get("algorithm", {}).get("name") in OF_SUMS or trains_alone(summary.job):
+        return []
+    if lent(summary.run):
         return []
     if summary.diverged:
         return [Said(f"{ASKED} No: the run diverged.")]

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mpifl.common import Names
 from mpifl.common.pages import NEXT, Block, Figure, Fold, HowTo, Said
+from mpifl.data.shards import FederationSpec
 from mpifl.report.findings.diverged import Event, below_guessing, far_worse, some_not_finite
-from mpifl.report.findings.falls import MOST_NAMED, UNKNOWN, moves, told_falls
+from mpifl.report.findings.falls import MOST_NAMED, UNKNOWN, rises
 from mpifl.report.findings.gains import known_to_help
 from mpifl.report.findings.left_out import suspected, together
 from mpifl.report.judging import NAMES, NONE_HELD_OUT, scores, why_none
 from mpifl.report.observers import best_round
-from mpifl.report.runs import Held, Summary, again, chance, command_of, ranks_of, trains_alone, with_model
-from mpifl.run.folder import number
+from mpifl.report.runs import (
+    Held,
+    Summary,
+    again,
+    chance,
+    command_of,
+    continued,
+    free,
+    lent,
+    member,
+    shards_of,
+    spec_of,
+    trained,
+    trains_alone,
+    with_model,
+)
+from mpifl.run.folder import number, read_metrics
 from mpifl.run.job import OF_SUMS
 
 Advice = tuple[str, str]
@@ -26,6 +43,14 @@ OF_SPLIT = (
     "Each silo keeps a part of a split network, so all silos take part in each command. The commands are for "
     "one user who has all shards. Where each site has its own shard, all sites start the same command "
     "together under mpirun, each in its own folder, as for the training."
+)
+OF_MASKS = (
+    "The commands are for one user who has all shards and keys. Where each site has a folder of its own, all "
+    "sites start the same command together under mpirun, as for the training."
+)
+OF_SITES = (
+    "To tell whether it helped, let each site train a model on its own rows alone, and score it on the same "
+    "test rows."
 )
 OF_HOLDER = (
     "To tell whether it helped, let the silo with the labels train a model on its own columns alone, with "
@@ -40,7 +65,7 @@ IMPORTS = (
 )
 HIDE = (
     "Hide the labels in the next training: this hides norms of gradients, without a guarantee; [split] "
-    "protect = 'label-dp' with an epsilon has one."
+    "protect = 'label-dp' with an epsilon has one"
 )
 NO_ROWS = "To tell whether it helped, partition the data anew with --test, and train again."
 
@@ -61,25 +86,24 @@ def next_of_run(
         fallen: The falls of single silos.
         told: Whether it is known already what silos reach alone.
     """
-    job = summary.job
-    if job.get("algorithm", {}).get("name") in OF_SUMS:
+    if summary.job.get("algorithm", {}).get("name") in OF_SUMS or lent(summary.run):
         return []
     if summary.diverged:
-        return _diverged(summary, names)
-    own = not any("sites" in one for one in summary.records)  # else no user has all ranks
-    used = [] if going or not own else _used(summary)
-    problems = [*_suspected(summary, names), *_labels(summary), *_late(summary, names, own)]
-    problems += [*(_unlearnt(summary) or _fell(summary, names, fallen)), *_below(summary, held)]
-    problems += _past_best(summary)
+        return _possible(_diverged(summary, names), summary)
+    used = [] if going or not _all_here(summary) else _used(summary)
+    problems = [*_suspected(summary, names), *_labels(summary), *_late(summary, names)]
+    problems += [*(_unlearnt(summary) or _fell(fallen)), *_below(summary, held), *_past_best(summary)]
     helped = [] if told else how_to_tell(summary)
     unfinished = used[:1] if not summary.finished else []
     steps = [*unfinished, *_owner(summary), *problems[:MOST_PROBLEMS], *helped]
-    return [*steps, *(used if summary.finished else [])][:MOST]
+    return _possible([*steps, *(used if summary.finished else [])][:MOST], summary)
 
 
 def next_figure(steps: Sequence[Advice], summary: Summary | None = None) -> Figure | None:
     """Return the section of a page with these steps; None of none."""
-    more: list[Block] = [Said(OF_SPLIT)] if summary and "split" in summary.job else []
+    said = OF_SPLIT if summary and "split" in summary.job else ""
+    said = OF_MASKS if summary and _masked(summary) else said
+    more: list[Block] = [Said(said)] if said else []
     if summary and any(said == OF_ALONE for said, _ in steps):
         more.append(Fold(ALONE, [HowTo(_alone(summary))]))
     return Figure(NEXT, "", [HowTo(steps), *more], wide=True) if steps else None
@@ -88,35 +112,71 @@ def next_figure(steps: Sequence[Advice], summary: Summary | None = None) -> Figu
 def how_to_tell(summary: Summary) -> list[Advice]:
     """Return what shows whether a run helped a silo; nothing where that is known, of exact sums, and of silos
     that train alone."""
-    algorithm, job = summary.job.get("algorithm", {}), str(summary.run / "job.toml")
-    if algorithm.get("name") in OF_SUMS or trains_alone(summary.job) or known_to_help(summary):
+    algorithm, run, job = summary.job.get("algorithm", {}), summary.run, summary.job
+    if algorithm.get("name") in OF_SUMS or trains_alone(job) or known_to_help(summary) or lent(summary.run):
         return []
-    if "split" in summary.job:
+    if "split" in job:
         return [(OF_HOLDER, "")]
-    if summary.main and not scores(summary) and why_none(summary.job, scored=True) == NONE_HELD_OUT:
+    if len(getattr(spec_of(run, job), "silos", (0, 1))) < 2:
+        return []  # it is alone
+    if _none_held_out(summary):
         return [(NO_ROWS, "")]
     if _owner(summary):
         return [(OF_ALONE, "")]
+    if not _all_here(summary):
+        return [(OF_SITES, "")]
     if summary.own_models or "personal" in algorithm:
-        alone = f"{summary.run}-alone"
-        train = command_of("train", job, "--set", 'algorithm={name="ditto",lambda=0}', "--out", alone)
-        both = command_of("report", str(summary.run), "--alone", alone)
+        alone = Path(f"{run}-alone")
+        both = command_of("report", str(run), "--alone", str(alone))
+        if read_metrics(alone):
+            return [(f"To tell whether it helped, write this page anew with {alone}:", both)]
+        train = trained("train", run, job, 'algorithm={name="ditto",lambda=0}', out=free(alone))
         return [("To tell whether it helped, train each silo alone, and write this page anew with both:",
                  f"{train}\n{both}")]  # fmt: skip
-    baseline = command_of("baseline", job, "--out", f"{summary.run}-baseline")
-    return [("To tell whether it helped, train each silo alone, and one model on all rows:", baseline)]
+    baseline = Path(f"{run}-baseline")
+    if (page := baseline / "baseline.html").is_file():
+        return [(f"Whether it helped stands in {page}.", "")]
+    said = "To tell whether it helped, train each silo alone, and one model on all rows:"
+    return [(said, trained("baseline", run, job, out=free(baseline)))]
 
 
-def lower_rate(run: Path, job: Mapping[str, Any]) -> list[Advice]:
+def lower_rate(run: Path, job: Mapping[str, Any], said: str = "Train with") -> list[Advice]:
     """Return the step that trains with a tenth of the learning rate, if the job has one."""
     lr = number(job.get("local") or {}, "lr")
-    return [("Train with a tenth of the learning rate:", again(run, "local.lr", lr / 10))] if lr else []
+    return [again(f"{said} a tenth of the learning rate", run, job, "local.lr", lr / 10)] if lr else []
+
+
+def _all_here(summary: Summary) -> bool:
+    """Return whether one user may start all ranks: not where sites have taken part with their own data."""
+    return not any("sites" in one for one in summary.records)
+
+
+def _masked(summary: Summary) -> bool:
+    """Return whether each worker has masked what it sent, with keys of its site."""
+    table = summary.job.get("security")
+    return isinstance(table, Mapping) and bool(table.get("masks", True))
+
+
+def _possible(steps: Sequence[Advice], summary: Summary) -> list[Advice]:
+    """Return the steps, in words alone where nobody here could start a training."""
+    if _all_here(summary):
+        return [*steps]
+    return [
+        (f"{said[:-1]}.", "") if asked.startswith("mpifl train") else (said, asked) for said, asked in steps
+    ]
+
+
+def _none_held_out(summary: Summary) -> bool:
+    """Return whether it is known that no silo holds out test rows."""
+    if isinstance(spec := spec_of(summary.run, summary.job), FederationSpec):
+        return not any(entry.examples.get("test") for entry in spec.silos)
+    return bool(summary.main) and not scores(summary) and why_none(summary.job, scored=True) == NONE_HELD_OUT
 
 
 def _diverged(summary: Summary, names: Names) -> list[Advice]:
     """Return what finds out why a run diverged."""
-    shards = str(summary.job.get("shards", "SHARDS"))
     said = "Where the updates of other silos stay finite, compare the features of all:"
+    shards = shards_of(summary.run, summary.job)
     compare = said, command_of("inspect", shards, "--features", program="data-prep")
     return [*lower_rate(summary.run, summary.job), *([compare] if some_not_finite(summary, names) else [])]
 
@@ -124,11 +184,11 @@ def _diverged(summary: Summary, names: Names) -> list[Advice]:
 def _used(summary: Summary) -> list[Advice]:
     """Return the steps that continue a training, and those that take its model."""
     run, job, found = summary.run, summary.job, list[Advice]()
-    if not summary.stopped and "privacy" not in job and (moves(summary) or not summary.finished):
-        longer = ["--set", f"rounds={2 * summary.rounds}"] if summary.finished else []
-        words = "Train for as many rounds again:" if longer else "Continue the training:"
-        asked = [str(run / "job.toml"), *longer, "--resume", "--out", str(run), *ranks_of(run)]
-        found.append((words, command_of("train", *asked)))
+    if not summary.finished and "privacy" not in job:
+        found.append(("Continue the training:", continued(run, job)))
+    elif not summary.stopped and "privacy" not in job and not member(run) and rises(summary):
+        longer = continued(run, job, f"rounds={2 * summary.rounds}")
+        found.append(("The last round is the best one. Train for as many rounds again:", longer))
     each = [*with_model(run, job, summary.records)] if summary.finished else []
     said = [(what.partition(" "), asked) for asked, what in reversed(each)]
     return [
@@ -140,17 +200,19 @@ def _used(summary: Summary) -> list[Advice]:
 def _owner(summary: Summary) -> list[Advice]:
     """Return how a silo's owner scores a model whose scores by silo are withheld."""
     hidden = any(name in summary.job for name in ("privacy", "security"))
-    return [(OF_OWNER, command_of("evaluate", str(summary.run), "--data", "SHARD"))] if hidden else []
+    asked = command_of("evaluate", str(summary.run), "--data", "SHARD")
+    return [(OF_OWNER, asked)] if hidden and not _none_held_out(summary) else []
 
 
 def _alone(summary: Summary) -> list[Advice]:
     """Return how a silo's owner trains a model on its own rows alone."""
     hidden = " and ".join(f"[{name}]" for name in ("privacy", "security") if name in summary.job)
-    imports = "data-prep import KIND --data ROWS --spec federation.json --silo 0 --name NAME"
+    spec = shlex.quote(str(Path(shards_of(summary.run, summary.job)) / "federation.json"))
+    imports = f"data-prep import KIND --data ROWS --spec {spec} --silo 0 --name NAME"
     job = str(summary.run / "job.toml")
     return [
         (IMPORTS, f"{imports} --test SHARE --seed SEED --out OWN\ndata-prep assemble OWN"),
-        (f"Copy the job file, and delete {hidden} in the copy:", f"cp {job} alone.toml"),
+        (f"Copy the job file, and delete {hidden} in the copy:", shlex.join(["cp", job, "alone.toml"])),
         ("Train a model alone, and score it on the same test rows:",
          "mpifl train alone.toml --set shards=OWN --out alone\nmpifl evaluate alone --data OWN"),
     ]  # fmt: skip
@@ -169,7 +231,8 @@ def _labels(summary: Summary) -> list[Advice]:
     split = summary.job.get("split")
     shown = isinstance(split, dict) and split.get("protect", "none") == "none"
     leaks = any(number(record, "norm_leak_auc") is not None for record in summary.records)
-    return [(HIDE, again(summary.run, "split.protect", "max-norm"))] if shown and leaks else []
+    asked = again(HIDE, summary.run, summary.job, "split.protect", "max-norm")
+    return [asked] if shown and leaks else []
 
 
 def _unlearnt(summary: Summary) -> list[Advice]:
@@ -177,8 +240,9 @@ def _unlearnt(summary: Summary) -> list[Advice]:
     shown = any(one.startswith(chance.NO_BETTER) for one in summary.remarks)
     if not shown and not any(chance.grown(summary, key) for key in chance.LOSSES):
         return []
-    said = "The model has not learned: check labels and features, and try a tenth of the learning rate:"
-    return [(said, asked) for _, asked in lower_rate(summary.run, summary.job)]
+    return lower_rate(
+        summary.run, summary.job, "The model has not learned: check labels and features, and try"
+    )
 
 
 def _below(summary: Summary, held: Mapping[str, Held]) -> list[Advice]:
@@ -193,10 +257,10 @@ def _past_best(summary: Summary) -> list[Advice]:
     best = best_round(summary.records, summary.metric)
     if not best or not far_worse(summary):
         return []
-    return [(f"End at round {best[0]:,}, the best one:", again(summary.run, "rounds", best[0]))]
+    return [again(f"End at round {best[0]:,}, the best one", summary.run, summary.job, "rounds", best[0])]
 
 
-def _late(summary: Summary, names: Names, own: bool) -> list[Advice]:
+def _late(summary: Summary, names: Names) -> list[Advice]:
     """Return how the silos that were late most often would count; nothing where no key tells."""
     each = [one for one in together(summary.records) if "late" in one[2] or "no answer within" in one[2]]
     if not each or not (way := _in_time(summary, each[0][2])):
@@ -205,8 +269,8 @@ def _late(summary: Summary, names: Names, own: bool) -> list[Advice]:
     many = f"{len(at):,} rounds" if len(at) > 1 else f"round {at[0]:,}"
     who = names.listed([names[silo] for silo in silos], MOST_NAMED)
     said, key, value = way
-    asked = again(summary.run, key, value) if own else ""
-    return [(f"{who[:1].upper()}{who[1:]} came too late in {many}: {said}{':' if asked else '.'}", asked)]
+    said = f"{who[:1].upper()}{who[1:]} came too late in {many}: {said}"
+    return [again(said, summary.run, summary.job, key, value)]
 
 
 def _in_time(summary: Summary, reason: str) -> tuple[str, str, float | str] | None:
@@ -223,13 +287,8 @@ def _in_time(summary: Summary, reason: str) -> tuple[str, str, float | str] | No
     return None
 
 
-def _fell(summary: Summary, names: Names, fallen: Sequence[Event]) -> list[Advice]:
-    """Return what to try where no cause of the largest fall is known."""
-    tenth = [asked for _, asked in lower_rate(summary.run, summary.job)]
-    for of in told_falls(summary, names) if tenth else ():  # the largest first
-        if UNKNOWN in of.reason:
-            said = f"No cause of the fall in round {of.round:,} is known: see whether a tenth of the learning"
-            return [(f"{said} rate has it, too:", tenth[0])]
+def _fell(fallen: Sequence[Event]) -> list[Advice]:
+    """Return what a silo is to do that fell for no known cause."""
     each = ((of.round, of.what) for of in fallen if UNKNOWN in of.reason)
     said = "No cause is known: {1} in round {0:,}. Have the silo check its rows, labels and units."
     return [(said.format(*of), "") for of in each][:1]

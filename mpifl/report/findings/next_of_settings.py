@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from pathlib import Path
 from statistics import fmean
 
 from mpifl.report.findings.next_of_run import MOST, Advice, how_to_tell
 from mpifl.report.runs import (
     SERVER,
+    Rival,
     Standing,
+    chance,
     command_of,
+    free,
+    member,
     of_several_shards,
     rivals,
+    trained,
     trains_alone,
     units,
     with_model,
@@ -21,6 +27,7 @@ from mpifl.report.runs import (
 MORE_SEEDS, MOST_AGAIN = 3, 3
 """Seeds that are advised beyond those that there are, and settings that get them."""
 BYTES = ("bytes_sent", "bytes_received")
+NONE_LEARNT = "No setting is better than guessing: check labels, features and the learning rate."
 OTHER_ROWS = "; more test rows would tell whether it is best on others, too"
 
 
@@ -33,7 +40,10 @@ def next_of_settings(found: Sequence[Standing], bad: Sequence[Advice] = ()) -> l
     if not found:
         return []
     first, alone = found[0], any(trains_alone(one.group.runs[0].job) for one in found)
-    run, steps = first.group.runs[0], [] if alone else how_to_tell(first.group.runs[0])
+    if _guesses(first):
+        return [*bad, (NONE_LEARNT, "")]
+    run, known = first.group.runs[0], alone or _of_baseline(found)
+    steps = [] if known else how_to_tell(run)
     helped = [(f"{said[:-1]}, by the job of {first.name}{said[-1]}" if asked else said, asked)
               for said, asked in steps]  # fmt: skip
     if len(found) < 2 or (first.judged and first.judged.apart):
@@ -49,11 +59,14 @@ def next_of_settings(found: Sequence[Standing], bad: Sequence[Advice] = ()) -> l
 def _which(found: Sequence[Standing]) -> Advice:
     """Say which setting to take, or which need more seeds, and the commands for these."""
     first, others = found[0], rivals(found)
-    near = [first, *(one.standing for one in others if not one.seen)]
+    near = [first, *(one.standing for one in others if not _worse(one) and not _guesses(one.standing))]
     turns = any(one.may_turn for one in others)
-    take, more = f"Take {first.name}{' for rows like these' * turns}", "\n".join(_more_seeds(near))
+    name = f"{first.name} ({first.group.runs[0].run})" if first.name.endswith("…") else first.name
+    take, more = f"Take {name}{' for rows like these' * turns}", "\n".join(_more_seeds(near, found))
     if len(near) < 2:
-        return f"{take}{OTHER_ROWS * turns}.", ""
+        rows = "; the others are worse on these rows, and one seed cannot show more"
+        one = any(other.test is None for other in others)
+        return f"{take}{OTHER_ROWS if turns else rows * one}.", ""
     if len(first.ends) > 1 and all(len(one.ends) < 2 for one in near[1:]):
         few = units.listed([one.name for one in near[1:]])
         also = f"; to tell whether it is better than {few}, run more seeds of both, and compare all again:"
@@ -64,28 +77,54 @@ def _which(found: Sequence[Standing]) -> Advice:
     return f"Take the simplest of {which}{_cheapest(near)}{again}", more
 
 
+def _guesses(one: Standing) -> bool:
+    """Return whether a run of a setting is known to be no better than guessing."""
+    return any(remark.startswith(chance.NO_BETTER) for run in one.group.runs for remark in run.remarks)
+
+
+def _of_baseline(found: Sequence[Standing]) -> bool:
+    """Return whether a run belongs to a baseline, whose page tells whether it helped."""
+    return any(member(run.run) == "baseline" for one in found for run in one.group.runs)
+
+
+def _worse(one: Rival) -> bool:
+    """Return whether a setting is behind the first by more than chance makes of seeds, or of rows."""
+    return one.seen or (one.rows is not None and one.rows.low > 0)
+
+
 def _cheapest(near: Sequence[Standing]) -> str:
-    """Say which of some settings sends least, where they differ in that."""
+    """Say which of some settings sends least, where they differ in that by as many rounds."""
+    if len({run.rounds for one in near for run in one.group.runs}) > 1:
+        return ""
     sums = sorted((fmean(each), one.name) for one in near if (each := one.sums(None, *BYTES)))
     if not sums or sums[0][0] == sums[-1][0]:
         return ""
     return f", or {sums[0][1]}, which sends least ({units.size(sums[0][0])})"
 
 
-def _more_seeds(near: Sequence[Standing]) -> list[str]:
-    """Return commands that train settings with more seeds, and with those that others have; none where there
-    is one setting, or seeds have shards of their own."""
+def _more_seeds(near: Sequence[Standing], found: Sequence[Standing]) -> list[str]:
+    """Return commands that train settings with more seeds, and the one that compares all `found` again.
+
+    There are none where there is one setting, where seeds have shards of their own, or of a baseline's runs.
+    """
     used = {seed for one in near for seed in one.seeds if isinstance(seed, int)}
-    if len(near) < 2 or any(of_several_shards(one.group) for one in near) or not used:
+    runs = [run.run for each in found for run in each.group.runs]
+    if len(near) < 2 or any(of_several_shards(one.group) for one in near) or not used or _of_baseline(found):
         return []
     every = sorted(used | {max(used) + nth for nth in range(1, MORE_SEEDS + 1)})
-    found, seen = list[str](), {str(one.run.parent) for each in near for one in each.group.runs}
+    asked, seen = list[str](), {str(_whole(run, runs)) for run in runs}
     for one in islice(near, MOST_AGAIN):
-        run, seeds = one.group.runs[0].run, ",".join(str(seed) for seed in every if seed not in one.seeds)
-        out = f"{run}-seeds"
-        found.append(command_of("sweep", f"{run}/job.toml", "--set", f"seed={seeds}", "--out", out))
-        seen.add(out)
-    return [*found, command_of("compare", *sorted(seen))]
+        run, seeds = one.group.runs[0], ",".join(str(seed) for seed in every if seed not in one.seeds)
+        out = free(Path(f"{run.run}-seeds"))
+        asked.append(trained("sweep", run.run, run.job, f"seed={seeds}", out=out))
+        seen.add(str(out))
+    return [*asked, command_of("compare", *sorted(seen))]
+
+
+def _whole(run: Path, runs: Sequence[Path]) -> Path:
+    """Return the folder of a run's neighbours, if these are all among some runs; else the run."""
+    beside = {found.parent for found in run.parent.glob("*/metrics.jsonl")}
+    return run.parent if beside <= {*runs} else run
 
 
 def _by_silos(found: Sequence[Standing]) -> list[Advice]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpifl.common import Names
@@ -36,8 +36,15 @@ def evaluates(summary: Summary, *more: str) -> str:
     return f"'mpifl evaluate {shlex.join([str(summary.run), *more])}'"
 
 
-def why_none(job: Mapping[str, Any], scored: bool = False) -> str:
-    """Say why there is no score of single silos; `scored` says whether a round was scored at all."""
+def why_none(job: Mapping[str, Any], scored: bool = False, held: Sequence[int] = ()) -> str:
+    """Say why there is no score of single silos.
+
+    Args:
+        scored: Whether a round was scored at all.
+        held: How many examples each silo holds out, where that is known.
+    """
+    if held and not any(held):
+        return NONE_HELD_OUT
     security = job.get("security")
     if isinstance(security, Mapping) and security.get("masks", True):
         return "withheld: sums are masked, so no silo tells its score"

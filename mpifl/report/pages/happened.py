@@ -73,7 +73,7 @@ def _reached(summary: Summary) -> str:
     if judged is None or (value := summary.figure(judged)) is None:
         return unscored(summary)
     held = "the silos' validation rows" if summary.by_valid else HELD_OUT
-    held = f"on {held}, taken together as one set"
+    held = f"on {held}{', taken together as one set' * (len(scores(summary)) != 1)}"
     of = {metric.test: f"on {tested}", metric.pooled: held}
     mean = f"as the silos' mean, weighted by {'validation rows' if summary.by_valid else 'examples'}"
     return f"{title} is {metric.write(value, summary.target)}{sure} {of.get(judged, mean)}{by}{end}"

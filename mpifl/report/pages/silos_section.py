@@ -65,7 +65,7 @@ def silos(
     """
     metric, found = summary.metric, scores(summary)
     if not found:
-        why = why_none(summary.job, scored=summary.main is not None)
+        why = why_none(summary.job, summary.main is not None, [of.out for of in held.values()])
         return [Figure("Silos", f"{why[:1].upper()}{why[1:]}.", gain_unknown(summary), wide=True)], []
     found |= {name: {} for name in seen(summary, names) if name not in found}
     order = ranked(found, metric)

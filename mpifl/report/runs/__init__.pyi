@@ -31,6 +31,7 @@ from .curve_legends import (
     legends as legends,
 )
 from .kept_job import (
+    MORE as MORE,
     changed_by_force as changed_by_force,
     headline as headline,
     longer as longer,
@@ -40,8 +41,14 @@ from .kept_job import (
 from .next_commands import (
     again as again,
     command_of as command_of,
-    ranks_of as ranks_of,
+    continued as continued,
+    free as free,
+    lent as lent,
+    member as member,
+    shards_of as shards_of,
     show_next as show_next,
+    spec_of as spec_of,
+    trained as trained,
     with_model as with_model,
 )
 from .paired_settings import (

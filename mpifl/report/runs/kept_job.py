@@ -27,6 +27,7 @@ TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos", "fina
 CHOSEN = {"optimizer": "sgd", "accumulate_batches": 1, "schedule": "constant"}
 """Keys of `[local]` that a headline has where they are not as usual."""
 SHOWN = ("optimizer", "lr", "schedule", "epochs", "steps", "batch_size", "accumulate_batches")
+MORE = "more rounds may gain more"
 PLAIN_STEP = {"lr": 1.0, "momentum": 0.0, "nesterov": False}
 """How the server takes the mean as it is."""
 EACH_ALONE = "each silo alone"
@@ -61,7 +62,7 @@ def longer(job: Mapping[str, Any], rounds: int) -> str:
     local = job.get("local", {})
     span, shape = local.get("schedule_rounds", 1), local.get("schedule", "constant")
     if shape == "constant" or span == 1 or rounds % span:
-        return "more rounds may gain more"
+        return MORE
     return f"the {shape} schedule has ended, and a larger schedule_rounds with as many rounds may gain more"
 
 

@@ -17,7 +17,7 @@ from mpifl.data.shards import AnySpec, FederationSpec, by_path, read_any
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.runs.kept_job import metric_of, read_tables
 from mpifl.report.runs.run_summary import Record
-from mpifl.run.folder import read_environment, read_metrics
+from mpifl.run.folder import read_environment, read_metrics, why_lost
 
 Step = tuple[str, str]
 """A command, and what it does."""
@@ -50,11 +50,82 @@ def next_steps(run: Path) -> Iterator[Step]:
         yield f"{runnable(command_of('compare', str(run)))} {other}", "puts it beside another"
 
 
-def again(run: Path, key: str, value: float | str) -> str:
-    """Return the command that trains a run's job with another value of a key, in a folder of its own."""
+def again(said: str, run: Path, job: Mapping[str, Any], key: str, value: float | str) -> tuple[str, str]:
+    """Return what to do, and the command that trains a run's job with another value of a key.
+
+    It takes a folder of its own. Where that holds such a run already, the command shows that run.
+    """
     text = f"{value:g}" if isinstance(value, float) else str(value)  # no digit of a seed is cut off
-    folder = f"{run}-{key.rpartition('.')[2]}-{text}"
-    return command_of("train", str(run / "job.toml"), "--set", f"{key}={text}", "--out", folder)
+    folder = Path(f"{run}-{key.rpartition('.')[2]}-{text}")
+    if read_metrics(folder) or why_lost(folder):
+        return f"{said}; {folder} holds that run already:", command_of("report", str(folder))
+    return f"{said}:", trained("train", run, job, f"{key}={text}", out=free(folder))
+
+
+def trained(by: str, run: Path, job: Mapping[str, Any], *settings: str, out: Path) -> str:
+    """Return the command that trains a run's job anew, on as many ranks.
+
+    Args:
+        by: The command: train, sweep or baseline.
+        settings: Keys and values, as `--set` takes them.
+        out: The folder of the new run.
+    """
+    shards = shards_of(run, job)
+    given = [*settings, *([f"shards={shards}"] if shards != str(job.get("shards", "")) else [])]
+    asked = [word for one in given for word in ("--set", one)]
+    return command_of(by, str(run / "job.toml"), *asked, "--out", str(out), *ranks_of(run))
+
+
+def continued(run: Path, job: Mapping[str, Any], *settings: str) -> str:
+    """Return the command that continues a run. It takes the job's own path of shards, so it runs where that
+    leads there."""
+    here = shards_of(run, job) == str(job.get("shards", ""))
+    place = run if here else run.absolute()
+    asked = [str(place / "job.toml"), *(word for one in settings for word in ("--set", one))]
+    said = command_of("train", *asked, "--resume", "--out", str(place), *ranks_of(run))
+    return said if here else f"(cd {shlex.quote(str(_started(run)))} && {said})"
+
+
+def free(folder: Path) -> Path:
+    """Return a folder that is not there, named as this one."""
+    taken = {one.name for one in folder.parent.glob("*")}  # one number more than these is free
+    names = [folder.name, *(f"{folder.name}-{nth}" for nth in range(2, len(taken) + 3))]
+    return folder.with_name(next(one for one in names if one not in taken))
+
+
+def member(run: Path) -> str:
+    """Return what a run belongs to, "baseline" or "sweep", which refuses other jobs; "" of others."""
+    name, folder = run.absolute().name, run.absolute().parent
+    if re.fullmatch(r"federated|pooled|(alone|late)_\d+", name) and (
+        (folder / "baseline.json").is_file() or any((folder / "jobs").glob("*_[0-9]*.toml"))
+    ):
+        return "baseline"
+    return "sweep" if "=" in name else ""
+
+
+def lent(run: Path) -> bool:
+    """Return whether a run's shards were lent to it by a baseline, and are gone."""
+    return member(run) == "baseline" and run.absolute().name != "federated"
+
+
+def shards_of(run: Path, job: Mapping[str, Any]) -> str:
+    """Return a run's shard folder as it is named here: in the job's words, where these lead there."""
+    said, started = str(job.get("shards", "")), _started(run)
+    there = started / said
+    if started == Path.cwd() or (not there.exists() and Path(said).exists()):
+        return said
+    same = Path(said).exists() and Path(said).samefile(there)
+    return said if same else str(there)
+
+
+def spec_of(run: Path, job: Mapping[str, Any]) -> AnySpec | None:
+    """Return what a run's shards hold, None where they cannot be read from here."""
+    return _spec(Path(shards_of(run, job))) if "shards" in job else None
+
+
+def _started(run: Path) -> Path:
+    """Return where a job's relative paths begin."""
+    return Path(read_environment(run).get("directory", "."))
 
 
 def with_model(run: Path, job: Mapping[str, Any], records: Sequence[Record]) -> Iterator[Step]:
@@ -66,15 +137,14 @@ def with_model(run: Path, job: Mapping[str, Any], records: Sequence[Record]) -> 
     trusted = dict.fromkeys(CODE.findall(json.dumps(tables, default=str, ensure_ascii=False)))
     more = [word for name in trusted for word in ("--trust", name)]
     more += ranks_of(run) if split else []
-    started = Path(environment.get("directory", "."))  # where the job's relative paths begin
-    shards = str(job["shards"] if started == Path.cwd() else started / job["shards"])
+    shards = shards_of(run, job)
     spec = _spec(Path(shards))
     where = [] if split or _tested(records, metric_of(environment)) else ["--silos"]
     what = f"scores the model {'at each silo' if where else 'on the test set'}"
     where += ["--split", "train"] if where and not _held_out(spec) else []
     yield command_of("evaluate", str(run), *where, *more), what
     asked = ["--data", shards, "--out", f"predictions.{'csv' if _is_flat(spec) else 'npz'}"]
-    yield command_of("predict", str(run), *asked, *more), "writes what the model says of every example"
+    yield command_of("predict", str(run), *asked, *more), "writes what the model says of each silo's examples"
 
 
 def ranks_of(run: Path) -> list[str]:

@@ -266,7 +266,7 @@ def test_a_private_run_leads_with_what_it_has_spent(tmp_path, monkeypatch):
     """A real short run: its epsilon is of the accountant, and the page holds what the record does."""
     monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
     (tmp_path / "site").mkdir(mode=0o700)
-    write_folder(tmp_path / "shards", [30, 60], classes=2, test=20)
+    write_folder(tmp_path / "shards", [30, 60], classes=2, test=20, silos_test=5)
     job = {"name": "private", "shards": str(tmp_path / "shards"), "rounds": 2, "device": "cpu", "seed": 3,
            "model": {"name": "logreg"}, "local": {"lr": 0.01, "batch_size": 10},
            "privacy": {"clip": 1.0, "noise": 1.1, "delta": 1e-4}, "evaluate": {"silos": False}}  # fmt: skip
@@ -492,8 +492,9 @@ def test_a_page_has_the_commands_for_its_model(tmp_path, monkeypatch, job, more)
     words = " ".join(read(run)[1].titles())
     for said in (
         f"Score the model on the test set: mpifl evaluate a{more}",
-        f"example: mpifl predict a --data s --out predictions.csv{more}",
-        "Train for as many rounds again: mpifl train a/job.toml --set rounds=16 --resume --out a --ranks 2",
+        f"each silo's examples: mpifl predict a --data s --out predictions.csv{more}",
+        "The last round is the best one. Train for as many rounds again: mpifl train a/job.toml "
+        "--set rounds=16 --resume --out a --ranks 2",
     ):
         assert said in words
     assert ("all silos take part in each command" in words) == bool(more)

@@ -230,7 +230,7 @@ def test_a_mistake_of_all_silos_ends_the_run_at_once_with_one_traceback(run, cap
     assert str(lost.value).startswith(why)
     assert str(lost.value).endswith(
         "; a checkpoint is written: correct it, then continue with --resume"
-        " (and --force, if code of your own has changed)"
+        " (and --force, if the job or code of your own has changed)"
     )
     said = capsys.readouterr().err
     assert said.count("Traceback") == 1
