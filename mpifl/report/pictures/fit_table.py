@@ -120,6 +120,8 @@ def _parted(row: Mapping[str, Any]) -> list[str]:
     return [f"{row['fixed']:.5g}", f"{row['q']:.3f}", p, f"{100 * row['i2']:.0f}%"]
 
 
-def _said_of_silos(own: Mapping[str, Sequence[str]]) -> str:
+def _said_of_silos(own: Mapping[str, Any]) -> str:
     what = f"fixed effect, Cochran's Q and I²: of the own fits of {count_of(len(own['silos']), 'silo')}"
-    return what + (f"; without a finite fit: {', '.join(own['left_out'])}" if own["left_out"] else "")
+    why = own.get("reasons", {})
+    none = ", ".join(f"{name} ({why[name]})" if name in why else name for name in own["left_out"])
+    return what + (f"; without a finite fit: {none}" if none else "")
