@@ -22,6 +22,7 @@ from mpifl.report.pages.happened import happened, minded, missed_since, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
 from mpifl.report.pictures import coefficients
+from mpifl.report.results import read_alone, told_of_result
 from mpifl.report.runs import (
     PLAIN,
     Held,
@@ -74,7 +75,7 @@ def write_report(
 
     Args:
         out: The page; by default report.html in the run folder.
-        alone: A run of the same silos, each of which trained by itself.
+        alone: A run of the same silos, each of which trained by itself, or the folder of a baseline.
         scores: Files of `mpifl evaluate --json` for this run.
         plots: A folder for the charts of answers as files.
 
@@ -92,7 +93,7 @@ def write_report(
         return path
     summary = read_run(run)
     found = answered(summary, scores)
-    content = page(summary, alone=read_run(alone) if alone else None, found=found)
+    content = page(summary, alone=read_alone(alone) if alone else None, found=found)
     if plots is not None:
         spec = trained_on(summary, read_environment(run))
         plot_answers(found._replace(doubt=doubts(spec)), getattr(spec, "class_names", None) or (), plots)
@@ -220,7 +221,12 @@ def _head(
     remarks = [
         remark for remark in minded(summary, names, held) if not every or not remark.startswith("unfinished")
     ]
-    lead = [*verdict(summary, names, held), chance.below_commonest(summary), *gain]
+    lead = [
+        *told_of_result(summary.records, silos),
+        *verdict(summary, names, held),
+        chance.below_commonest(summary),
+        *gain,
+    ]
     said = [("lead", one) for one in lead if one] + [("bad", f"Warning: {one}.") for one in remarks]
     return [("", " · ".join(words)), *said, *([("bad", f"{NOT_YET} {loads_itself(every)}")] if every else [])]
 

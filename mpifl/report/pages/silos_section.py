@@ -26,7 +26,7 @@ from mpifl.common.pages import (
     strips,
 )
 from mpifl.learning.metrics import MetricInfo
-from mpifl.report.judging import NAMES, evaluates, ranked, scores, why_none
+from mpifl.report.judging import NAMES, evaluates, expects_scores, ranked, scores, why_none
 from mpifl.report.pages.diverged import Event, of_no_use
 from mpifl.report.pages.falls import silo_falls
 from mpifl.report.pages.gains import PAIRED, UNTOLD, Gain, gain_unknown
@@ -57,6 +57,8 @@ def silos(
         gained: What each silo gains over what it reaches alone, as far as it is known.
     """
     metric, found = summary.metric, scores(summary)
+    if not found and not expects_scores(summary):
+        return [], []
     if not found:
         why = why_none(summary.job, scored=summary.main is not None)
         return [Figure("Silos", f"{why[:1].upper()}{why[1:]}.", gain_unknown(summary), wide=True)], []

@@ -1,0 +1,9 @@
+from .baseline_folder import (
+    read_alone as read_alone,
+)
+from .fit_findings import (
+    told_of_fit as told_of_fit,
+)
+from .row_findings import (
+    told_of_result as told_of_result,
+)
