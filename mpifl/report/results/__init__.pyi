@@ -1,5 +1,6 @@
 from .baseline_folder import (
     read_alone as read_alone,
+    told_by_baseline as told_by_baseline,
 )
 from .fit_findings import (
     told_of_fit as told_of_fit,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic_core import from_json
 
-from mpifl.common import LARGEST_FILE, InputError, read_whole
+from mpifl.common import LARGEST_FILE, InputError, one_line, read_whole
 from mpifl.report.runs import Summary, read_run
 from mpifl.run.folder import number
 
@@ -28,6 +28,16 @@ def read_alone(folder: Path) -> Summary:
     if not (folder / FILE).exists():
         return read_run(folder)
     return _of_baseline(folder, read_run(folder / FEDERATED))
+
+
+def told_by_baseline(alone: Summary | None) -> list[str]:
+    """Return the verdict of a baseline that a run is held against, and which figure of it is which; [] where
+    it is held against another run, or none."""
+    if alone is None or not (alone.run / FILE).exists():
+        return []
+    told = from_json(read_whole(alone.run / FILE, LARGEST_FILE))  # which read_alone has read
+    first, *more = told.get("verdict", ""), *(told.get("figures") or [])[1:]
+    return [f"The baseline, of its own federated run: {one_line(first)}", " ".join(map(one_line, more))]
 
 
 def _of_baseline(folder: Path, federated: Summary) -> Summary:
