@@ -29,7 +29,8 @@ def told_of_result(records: Sequence[Record], silos: int) -> list[str]:
     if (table := last.get("table")) is not None:
         where = f" at {count_of(silos, 'silo')}" if silos else ""
         of = count_of(len(table["variables"]), "variable")
-        return [f"Table 1 describes {count_of(table['rows'], 'row')}{where} by {of}."]
+        groups = f" of {table['groups']:,} groups, such as patients," if "groups" in table else ""
+        return [f"Table 1 describes {count_of(table['rows'], 'row')}{groups}{where} by {of}."]
     return []
 
 
