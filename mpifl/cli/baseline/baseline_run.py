@@ -159,10 +159,6 @@ def page(
         rows = [[Cell(one.name), *_judged(cells(one, found)[-6:], one, found)] for one in pooled]
         figures.append(_drawn("Federated against pooled", note, named, rows, pooled, found))
     figures += [Figure("Which figure is which", " ".join(which), wide=True)] if which else []
-    reasons = [["all", one] for one in of_all(found)]
-    reasons += [[name, said] for name, said in warnings_of(found).items()]
-    reasons += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
-    folds = [Fold(f"Remarks ({len(reasons)})", [Table.of(["silo", "reason"], reasons)], opened=True)]
     silos = f"{len(found.silos):,} silo{'s' * (len(found.silos) != 1)}"
     return render(
         "compare.html",
@@ -172,8 +168,17 @@ def page(
         words=" · ".join([*about, f"{silos}, {sum(one.rows for one in found.silos):,} test rows"]),
         verdict=[verdict(found), *cautions(found), of_chance(found)],
         figures=figures,
-        folds=folds if reasons else [],
+        folds=_remarked(found),
     )
+
+
+def _remarked(found: Baseline) -> list[Fold]:
+    """Return what is to be said against figures, by silo."""
+    reasons = [["all", one] for one in of_all(found)]
+    reasons += [[name, said] for name, said in warnings_of(found).items()]
+    reasons += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
+    folds = [Fold(f"Remarks ({len(reasons)})", [Table.of(["silo", "reason"], reasons)], opened=True)]
+    return folds if reasons else []
 
 
 def _drawn(

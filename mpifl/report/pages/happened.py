@@ -25,6 +25,7 @@ from mpifl.report.pages.falls import (
     unexplained,
 )
 from mpifl.report.pages.trust_section import spent, suspected
+from mpifl.report.results import told_of_result
 from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, units
 from mpifl.run.folder import number
 
@@ -44,6 +45,7 @@ def verdict(
         one
         for one in (
             diverged.told(summary, names),
+            *told_of_result(summary.records, names.many),
             _reached(summary),
             deepest_fall(summary),
             spent(summary),

@@ -22,7 +22,7 @@ from mpifl.report.pages.happened import happened, minded, missed_since, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
 from mpifl.report.pictures import coefficients
-from mpifl.report.results import read_alone, told_by_baseline, told_of_result
+from mpifl.report.results import read_alone
 from mpifl.report.runs import (
     PLAIN,
     Held,
@@ -136,8 +136,7 @@ def page(
     over = gains_over(alone, summary, held) if alone is not None else {}
     classes: Sequence[str] = getattr(spec, "class_names", None) or ()
     weak = weak_answers(found.rows.get(TEST) or found.rows.get(SILOS), classes)
-    gain = [run_figures.one_seed(summary), *compared(summary, alone, over, held), *told_by_baseline(alone)]
-    gain += [weak, *rows_left_out(spec)]
+    gain = [run_figures.one_seed(summary), *compared(summary, alone, over, held), weak, *rows_left_out(spec)]
     main = run_figures.curve(summary, names)
     drawn, fallen = silos(summary, names, held, main, over)
     figures = [*analysed(summary.records), main, happened(summary, names, fallen), *drawn]
@@ -222,12 +221,7 @@ def _head(
     remarks = [
         remark for remark in minded(summary, names, held) if not every or not remark.startswith("unfinished")
     ]
-    lead = [
-        *told_of_result(summary.records, silos),
-        *verdict(summary, names, held),
-        chance.below_commonest(summary),
-        *gain,
-    ]
+    lead = [*verdict(summary, names, held), chance.below_commonest(summary), *gain]
     said = [("lead", one) for one in lead if one] + [("bad", f"Warning: {one}.") for one in remarks]
     return [("", " · ".join(words)), *said, *([("bad", f"{NOT_YET} {loads_itself(every)}")] if every else [])]
 

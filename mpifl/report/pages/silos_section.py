@@ -57,14 +57,12 @@ def silos(
         gained: What each silo gains over what it reaches alone, as far as it is known.
     """
     metric, found = summary.metric, scores(summary)
-    if not found and not expects_scores(summary):
-        return [], []
     if not found:
         why = why_none(summary.job, scored=summary.main is not None)
-        return [Figure("Silos", f"{why[:1].upper()}{why[1:]}.", gain_unknown(summary), wide=True)], []
+        none = Figure("Silos", f"{why[:1].upper()}{why[1:]}.", gain_unknown(summary), wide=True)
+        return [none] * expects_scores(summary), []
     found |= {name: {} for name in seen(summary, names) if name not in found}
-    order = ranked(found, metric)
-    less = names.many - len(order)
+    order, less = ranked(found, metric), names.many - len(found)
     called = [name for name, _ in order[:MOST_ROWS]]
     rounds, values = _over_rounds(summary, called)
     out = {names[silo]: at for silo, at, _ in missed(summary.records)}

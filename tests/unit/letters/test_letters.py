@@ -265,7 +265,9 @@ def test_a_file_that_is_wrong_is_not_read_at_each_look_and_is_found_when_it_is_w
     get = ends.site._link.get
     monkeypatch.setattr(ends.site._link, "get", lambda *asked: reads.append(asked) or get(*asked))
     whole = down["000007-ask.msg"]
-    down["000007-ask.msg"] = whole[:-1] + bytes([whole[-1] ^ 1])  # keys are new in each run: any byte may stand there
+    down["000007-ask.msg"] = whole[:-1] + bytes(
+        [whole[-1] ^ 1]
+    )  # keys are new in each run: any byte may stand there
     for _ in range(64):
         assert ends.site.newest("ask") is None
     assert 2 <= len(reads) <= 12
