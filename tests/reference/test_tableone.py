@@ -25,7 +25,7 @@ from mpifl.cli.look_commands import stats
 from mpifl.common import InputError
 from mpifl.data.shards import read_federation, record_of
 from mpifl.data.shards.shards import Features, FederationSpec
-from mpifl.report.results.histogram import histogram
+from mpifl.report.results.histograms import histogram
 from mpifl.report.terminal import show_stats
 from mpifl.report.terminal.stats_table import _told_to
 from mpifl.sums import kernels

@@ -8,7 +8,7 @@ from .days import (
 from .fit_findings import (
     told_of_fit as told_of_fit,
 )
-from .histogram import (
+from .histograms import (
     histogram as histogram,
 )
 from .row_findings import (

@@ -36,8 +36,8 @@ def told_by_baseline(alone: Summary | None) -> list[str]:
     if alone is None or not (alone.run / FILE).exists():
         return []
     told = from_json(read_whole(alone.run / FILE, LARGEST_FILE))  # which read_alone has read
-    first, *more = told.get("verdict", ""), *(told.get("figures") or [])[1:]
-    return [f"The baseline, of its own federated run: {one_line(first)}", " ".join(map(one_line, more))]
+    more = [one_line(one) for one in (told.get("figures") or [])[1:]]
+    return [f"The baseline, of its own federated run: {one_line(told.get('verdict', ''))}", " ".join(more)]
 
 
 def _of_baseline(folder: Path, federated: Summary) -> Summary:

@@ -213,7 +213,7 @@ class Summaries:
         cells = [
             {"level": level, "count": count, "share": count / one.count} for level, count in counts.items()
         ]
-        kept = {key: told[key] for key in ("mean", "deviation", "since") if key in told}
+        kept: Told = {key: told[key] for key in ("mean", "deviation", "since") if key in told}
         if few:  # a filled gap may be one of these numbers
             kept = {"missing": None} if nth in self.columns.filled else {}
             kept |= {"since": told["since"]} if "since" in told else {}
