@@ -68,15 +68,18 @@ def new(
     answers = Answers(
         name=(name or "").removesuffix(".toml") or kind,
         kind=kind,
-        data=tuple(
-            f"./{one}" if one.startswith("-") else one for one in data or ()
-        ),  # no option of a command
+        data=tuple(map(_no_option, data or ())),
         label=label or "",
         silos=silos or "",
         algorithm=algorithm or "",
         rounds=rounds,
     )
     _write(looked_at(_completed(whose(_with_data(answers))), encoding), force)
+
+
+def _no_option(path: str) -> str:
+    """Return a path that no command takes for an option."""
+    return f"./{path}" if path.startswith("-") else path
 
 
 def _kinds() -> str:

@@ -22,9 +22,11 @@ from mpifl.common import Names
 from mpifl.data.shards import read_federation
 from mpifl.report.pages.live_page import _page as page_of_look
 from mpifl.report.pages.run_page import write_report
+from mpifl.report.pages.stats_page import page_of_stats
 from mpifl.report.runs.compared_files import Output
 from mpifl.report.runs.compared_runs import compare_runs
 from mpifl.report.terminal.following import Follower
+from mpifl.report.terminal.stats_table import heads_of, rows_of, said_of
 from mpifl.run.folder.environment import note_lost, write_environment
 from mpifl.run.folder.metrics_file import encode_record
 from mpifl.run.folder.run_folder import claim_run, describe
@@ -192,10 +194,48 @@ PAGES = {
     "federation": lambda folder: federation(folder / "shards"),
     "split": lambda folder: write_report(split(folder / "run")),
     "columns": lambda folder: columns(folder / "shards"),
+    "regression-of-columns": lambda folder: write_report(regression(folder / "run")),
+    "dates-of-columns": lambda folder: table(folder / "dates.html"),
     "long-names": lambda folder: write_report(long_names(folder / LONG)),
     "long-names-compared": long_sweep,
     "long-names-of-columns": lambda folder: columns(folder / "shards", LONG, LONG + "b"),
 }
+
+
+def regression(folder: Path) -> Path:
+    """Leave a regression whose silos have fits of their own, but for one."""
+    fits = {"algorithm": {"name": "newton", "by_silo": True}, "task": {"name": "binary"}, "evaluate": {}}
+    run(folder, **fits)
+    apart = {"fixed": -0.0067592, "fixed_error": 0.1, "q": 1.129, "q_p": 0.288, "i2": 0.11}
+    of = {"estimate": -0.020547, "error": 0.0027016, "statistic": -7.605, "p": 1.2e-14, "low": -0.025842,
+          "high": -0.015252, "odds_ratio": 0.97966, "ratio_low": 0.97449, "ratio_high": 0.98486}  # fmt: skip
+    names = ["(intercept)", "age", "creatinine", "smoking=former", "smoking=current", "systolic pressure"]
+    rows = [{"name": name, **of, **apart} for name in names]
+    rows.insert(3, {"name": "smoking=never", "left_out": True, "reference": True})
+    own = {"silos": HOSPITALS[:7], "left_out": ["h"], "reasons": {"h": "column 'age' separates its outcomes"}}
+    told = {"log_likelihood": -355.5, "aic": 729.0, "rows": 1072, "decrement": 0.0, "own_fits": own}
+    (folder / "metrics.jsonl").write_bytes(encode_record({"round": 40, **told, "coefficients": rows}))
+    return folder
+
+
+def table(path: Path) -> Path:
+    """Write the page of a table of dates and numbers at three silos."""
+    silos = [{"mean": 472.0 + n, "deviation": 273.66} for n in range(3)]
+    told = {"kind": "numbers", "withheld": False, "mean": 472.0, "deviation": 273.66, "silos": silos}
+    told |= {
+        "quartiles": [237.0, 470.5, 709.25],
+        "minimum": -1e-5,
+        "maximum": 1213.0,
+        "smd": 0.2,
+        "between": 0.01,
+    }
+    edges, counts = [100.0 * n for n in (1, 2, 3, 5, 6, 7, 8, 9)], [125, 110, 120, 240, 125, 140, 130, 10, 20]
+    told["histogram"] = {"edges": edges, "counts": counts}
+    both = [{"name": "admitted", "since": "2020-01-01", **told}, {"name": "creatinine", **told}]
+    whole = {"rows": 1120, "groups": 886, "left_out": 48, "least": 5, "variables": both}
+    whole |= {"silos": ["nord", "sued", "ost"], "silo_rows": [300, 700, 120]}
+    path.write_text(page_of_stats(whole, heads_of(whole), [*rows_of(whole)], said_of(whole)))
+    return path
 
 
 def alone(folder: Path) -> Path:

@@ -243,7 +243,7 @@ def test_a_silo_without_events_adds_what_it_knows(tmp_path: Path, strata: str) -
     beta, _, _ = by_newton(x[:, KEPT], y, True, of)
     told = [row["estimate"] for row in found["coefficients"] if "estimate" in row]
     np.testing.assert_allclose(told, beta, rtol=1e-10)
-    assert "silo 1" in found["own_fits"]["left_out"]
+    assert found["own_fits"]["reasons"]["silo 1"] == "it has no event"
     y[:, 1] = 0
     with pytest.raises(Exception, match="all rows are censored: no event is 1, so no coefficient is finite"):
         fitted(write(tmp_path / "none", x, y, [100]), tmp_path / "out", strata=strata)

@@ -135,15 +135,26 @@ def test_all_cuts_give_the_pooled_fit_and_the_same_bytes(tmp_path: Path, task: s
 def test_silos_own_fits_are_those_of_their_rows_and_part_by_cochrans_q(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The third silo has no counts, and the fourth one level alone: neither has a finite fit."""
-    x, y = rows_of("counts", n=240)
+    """The third silo has no counts, the fourth one level alone, the fifth too few rows, and in the sixth no
+    row of a level has a count: none of these has a finite fit."""
+    x, y = rows_of("counts", n=290)
     y[160:180] = 0
     x[180:200, 1:4] = [1, 0, 0]
-    places = [80, 160, 180, 200]
+    y[243:290][x[243:290, 3] == 1] = 0
+    places = [80, 160, 180, 200, 240, 243]
     shards = write(tmp_path / "s", x, y, places)
     keys = {"offset": "log_years", "weights": "share"}
     record = fitted(shards, tmp_path / "r", "counts", by_silo=True, **keys)
-    assert record["own_fits"] == {"silos": ["silo 0", "silo 1", "silo 4"], "left_out": ["silo 2", "silo 3"]}
+    assert record["own_fits"] == {
+        "silos": ["silo 0", "silo 1", "silo 4"],
+        "left_out": ["silo 2", "silo 3", "silo 5", "silo 6"],
+        "reasons": {
+            "silo 2": "its outcomes are all the same",
+            "silo 3": "column 'site=b' is constant in its rows, or follows from the columns before it",
+            "silo 5": "it has no more rows than coefficients",
+            "silo 6": "column 'site=c' separates its outcomes",
+        },
+    }
     parts = [(x[a:b], y[a:b]) for a, b in ((0, 80), (80, 160), (200, 240))]
     own = [by_newton("counts", part, True, True)[:2] for part in parts]
     estimates, errors = (np.array(of) for of in zip(*own, strict=True))
@@ -164,7 +175,8 @@ def test_silos_own_fits_are_those_of_their_rows_and_part_by_cochrans_q(
     ]
     show_coefficients(tmp_path / "r", tmp_path / "c.csv")
     printed = " ".join(capsys.readouterr().out.split())
-    assert "of the own fits of 3 silos; without a finite fit: silo 2, silo 3" in printed
+    assert "of the own fits of 3 silos; without a finite fit: silo 2 (its outcomes are all the" in printed
+    assert "silo 6 (column 'site=c' separates its outcomes)" in printed
     assert "offset: log_years, with a coefficient of 1" in printed
     lines = (tmp_path / "c.csv").read_text().splitlines()
     assert lines[0].endswith("rate_ratio,ratio_low,ratio_high,against,deviation,fixed,fixed_error,q,q_p,i2")

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
+from datetime import date, timedelta
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -16,13 +18,16 @@ import pytest
 import torch
 from conftest import ranks
 from hypothesis import example, given, settings, strategies as st
+from pages import Reader
 from reference.test_refusals import Alone
 
 from mpifl.cli.look_commands import stats
 from mpifl.common import InputError
-from mpifl.data.shards import record_of
+from mpifl.data.shards import read_federation, record_of
 from mpifl.data.shards.shards import Features, FederationSpec
+from mpifl.report.results.histograms import histogram
 from mpifl.report.terminal import show_stats
+from mpifl.report.terminal.stats_table import _told_to
 from mpifl.sums import row_sums
 from mpifl.training.loop import train
 from mpifl.wings import wings_of
@@ -331,6 +336,58 @@ def test_figures_are_in_the_units_that_the_shards_know_and_gaps_are_counted(tmp_
     for ending in ("html", "tex"):
         assert line in (tmp_path / "run" / f"tableone.{ending}").read_text()
     assert [of["count"] for of in found["died"]["levels"]] == [N - y.sum(), y.sum()]
+
+
+def test_a_table_says_whose_rows_it_counts_what_was_left_out_and_has_dates_as_dates(tmp_path: Path) -> None:
+    """Admissions are days since 2020, and the first one is a little below 0, as shards round it."""
+    x, y = rows_of()
+    x[:, 0] = np.arange(N)
+    mean, deviation = x[:, 0].mean(), x[:, 0].std()
+    x[:, 0] = (x[:, 0] - mean) / deviation
+    x[0, 0] = np.nextafter(x[0, 0], np.float32(-10))
+    dates = {"kind": "date", "since": "2020-01-01", "mean": float(mean), "deviation": float(deviation)}
+    source: dict[str, Any] = {"encoding": record_of("table", spec={"features": {"age": dates}})}
+    shards = write(tmp_path / "shards", x, y, [100], source=source)
+    found = table_of(shards, tmp_path / "plain", extremes=True)["age"]
+    assert found["minimum"] < 0 == round(found["minimum"])
+    text = (tmp_path / "plain" / "tableone.tex").read_text()
+    middle = date(2020, 1, 1) + timedelta(days=round(found["mean"]))
+    assert f"{middle} ({found['deviation']:.1f} days)" in text
+    assert f"2020-01-01, {date(2020, 1, 1) + timedelta(days=N - 1)}" in text
+    assert "groups, such as patients" not in text
+    assert _told_to(100.0, [-0.3, 1213.0]) == ["0", "1,213"]
+    spec = read_federation(shards)
+    for few, rows, said in (
+        (
+            40,
+            48,
+            f"The {N:,} rows are of {2 * 40} groups, such as patients. Figures count rows. 48 further rows",
+        ),
+        (40, 2, "Some further rows were left out before, since they lack values."),
+    ):
+        entries = [one.model_copy(update={"groups": {"train": few}}) for one in spec.silos]
+        told = {**spec.source, "dropped": {"rows": rows, "of": N + rows}}
+        spec.model_copy(update={"silos": entries, "source": told}).write(shards)
+        table_of(shards, tmp_path / f"run-{rows}")
+        page = (tmp_path / f"run-{rows}" / "tableone.html").read_text()
+        assert said in " ".join(Reader(page).titles())
+    assert "below 2020-" in page, "of the dates' histogram"
+
+
+def test_a_bar_of_a_histogram_is_as_wide_as_its_bin_and_its_area_is_its_rows() -> None:
+    """Edges of few rows are left out: a bin of twice the width with 275 rows is no peak beside 140."""
+    figure = histogram(
+        "creatinine", {"edges": [0.6, 0.7, 0.8, 1.0, 1.1], "counts": [30, 85, 140, 275, 140, 60]}
+    )
+    (plot,) = figure.blocks
+    boxes = [[float(one) for one in re.findall(r"[0-9.]+", mark.path)] for mark in plot.marks]
+    wide = [right - left for left, _, _, right, _ in boxes]
+    high = [foot - top for _, foot, top, _, _ in boxes]
+    assert wide[3] == pytest.approx(2 * wide[2], rel=0.01)
+    assert high[3] == pytest.approx(high[2] * 137.5 / 140, rel=0.01)
+    assert [mark.title for mark in plot.marks][:4:3] == ["below 0.6: 30", "0.8 to 1: 275"]
+    assert figure.note.startswith("Bins differ in width: the area of a bar is its rows.")
+    assert "height: rows in each 0.1" in plot.unit
 
 
 def test_all_numbers_of_an_array_are_one_column(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from mpifl.cli.baseline.baseline_words import (
     warnings_of,
 )
 from mpifl.cli.baseline.planned_runs import BaselinePlan, lent_shards, plan_of, plan_of_late, prepare
+from mpifl.cli.baseline.which_figure import which_figures
 from mpifl.cli.sweep import INTERRUPTED, run_each, validate_all
 from mpifl.common import InputError, cannot_be_written, check_named, write_atomic, write_named
 from mpifl.common.pages import Cell, Figure, Fold, Table, render, write_page
@@ -33,7 +34,7 @@ from mpifl.learning.metrics import ACCURACY
 from mpifl.report.judging import fewest
 from mpifl.report.observers import wide_console
 from mpifl.report.pages import drawn_around_zero, write_report
-from mpifl.report.runs import headline, read_tables, units
+from mpifl.report.runs import headline, read_run, read_tables, units
 from mpifl.run.folder import number, read_metrics
 
 LOOKS = {"better": "best", "worse": "worst"}
@@ -109,11 +110,13 @@ def beforehand(plan: BaselinePlan) -> list[str]:
 def _write(found: Baseline, to: Path, plan: BaselinePlan, asked: Mapping[str, Path]) -> None:
     """Write the figures: JSON and page `to` a path without its ending, and the tables that are asked for."""
     files = {kind: to.with_name(f"{to.name}.{end}") for kind, end in (("json", "json"), ("page", "html"))}
+    which = which_figures(found, read_run(plan.federated.run) if read_metrics(plan.federated.run) else None)
+    told = {**record(found), "figures": which}
     try:
-        write_atomic(files["json"], (json.dumps(record(found), indent=1, allow_nan=False) + "\n").encode())
+        write_atomic(files["json"], (json.dumps(told, indent=1, allow_nan=False) + "\n").encode())
     except OSError as error:
         raise cannot_be_written(to.parent, error) from None
-    content = page(found, f"{plan.job.name}: is it worth it?", _about(plan), _links(plan, found))
+    content = page(found, f"{plan.job.name}: is it worth it?", _about(plan), _links(plan, found), which)
     write_page("--out", files["page"], content)
     contents = {"latex": as_latex, "csv": as_csv}
     for kind, path in asked.items():
@@ -123,7 +126,11 @@ def _write(found: Baseline, to: Path, plan: BaselinePlan, asked: Mapping[str, Pa
 
 
 def page(
-    found: Baseline, title: str, about: Sequence[str] = (), links: Mapping[str, str] = MappingProxyType({})
+    found: Baseline,
+    title: str,
+    about: Sequence[str] = (),
+    links: Mapping[str, str] = MappingProxyType({}),
+    which: Sequence[str] = (),
 ) -> str:
     """Return the page.
 
@@ -132,6 +139,7 @@ def page(
         title: Its heading.
         about: What the trainings were.
         links: By what a row is called: where its run lies, as seen from the page.
+        which: Which figure is which.
     """
     scored = (*found.silos, found.whole)
     rows = [_row(one, found, links) for one in scored]
@@ -150,10 +158,7 @@ def page(
         named = ["silo", "pooled", "federated", *heads(found)[-4:]]
         rows = [[Cell(one.name), *_judged(cells(one, found)[-6:], one, found)] for one in pooled]
         figures.append(_drawn("Federated against pooled", note, named, rows, pooled, found))
-    reasons = [["all", one] for one in of_all(found)]
-    reasons += [[name, said] for name, said in warnings_of(found).items()]
-    reasons += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
-    folds = [Fold(f"Remarks ({len(reasons)})", [Table.of(["silo", "reason"], reasons)], opened=True)]
+    figures += [Figure("Which figure is which", " ".join(which), wide=True)] if which else []
     silos = f"{len(found.silos):,} silo{'s' * (len(found.silos) != 1)}"
     return render(
         "compare.html",
@@ -163,8 +168,17 @@ def page(
         what=" · ".join([*about, f"{silos}, {sum(one.rows for one in found.silos):,} test rows"]),
         verdict=[verdict(found), *cautions(found), of_chance(found)],
         figures=figures,
-        folds=folds if reasons else [],
+        folds=_remarked(found),
     )
+
+
+def _remarked(found: Baseline) -> list[Fold]:
+    """Return what is to be said against figures, by silo."""
+    reasons = [["all", one] for one in of_all(found)]
+    reasons += [[name, said] for name, said in warnings_of(found).items()]
+    reasons += [[name, f"left out: {why}"] for name, why in found.left_out.items()]
+    folds = [Fold(f"Remarks ({len(reasons)})", [Table.of(["silo", "reason"], reasons)], opened=True)]
+    return folds if reasons else []
 
 
 def _drawn(

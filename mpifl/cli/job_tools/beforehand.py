@@ -220,12 +220,10 @@ def _of_shards(job: Job, spec: AnySpec, here: Collection[int]) -> list[str]:
 
     if not isinstance(spec, FederationSpec):
         return []
-    told = inverted_told(spec)
+    told, folder = inverted_told(spec), Path(job.shards)
+    looks = (units_told, codes_told, odd_told, ids_told) if len(here) == len(spec.silos) else ()
     with suppress(ShardError):  # which is told where files are looked for
-        if len(here) == len(spec.silos):
-            folder = Path(job.shards)
-            looks = (units_told, codes_told, odd_told, ids_told)
-            told += [line for look in looks for line in look(folder, spec)]
+        told += [line for look in looks for line in look(folder, spec)]
     return told
 
 

@@ -13,6 +13,7 @@ from mpifl.common import LARGEST_FILE, InputError, count_of, one_line, read_whol
 from mpifl.common.pages import NEXT, Block, Said
 from mpifl.learning.metrics import MetricInfo
 from mpifl.report.judging import ranked, scores
+from mpifl.report.results import told_by_baseline
 from mpifl.report.runs import (
     Difference,
     Held,
@@ -248,6 +249,7 @@ def compared(
     return [
         gained(found, summary.metric, against, setting) + without_alike(found, alike, summary.metric),
         _largest_loss(found, summary.metric, held),
+        *told_by_baseline(alone),
     ]
 
 

@@ -58,6 +58,7 @@ from .silo_scores import (
     NONE_HELD_OUT as NONE_HELD_OUT,
     counts_in as counts_in,
     evaluates as evaluates,
+    expects_scores as expects_scores,
     ranked as ranked,
     scores as scores,
     unscored as unscored,

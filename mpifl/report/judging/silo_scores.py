@@ -13,6 +13,8 @@ from mpifl.run.folder import number
 
 NAMES = Names()
 """Silos' names are anybody's text; by these they are fit to be read."""
+ASKED = {"target", "target_accuracy", "patience", "split"}
+"""Keys of `[evaluate]` that need a score."""
 NONE_HELD_OUT = "there are no scores: no silo holds out examples"
 
 
@@ -56,9 +58,19 @@ def why_none(job: Mapping[str, Any], scored: bool = False, held: Sequence[int] =
     return NONE_HELD_OUT + ", or no round was scored yet" * (not scored)
 
 
+def expects_scores(summary: Summary) -> bool:
+    """Whether a run is to have scores: not one of exact sums, unless it is a fit whose job asks for some."""
+    job, last = summary.job, summary.records[-1]
+    if any(key in last for key in ("table", "survival", "noised")):
+        return False
+    task = job.get("task")
+    asked = job.get("evaluate", {}).keys() & ASKED or (isinstance(task, Mapping) and task.get("metrics"))
+    return "coefficients" not in last or bool(asked)
+
+
 def unscored(summary: Summary) -> str:
-    """Say why a run has no score, and what would give one; "" of one that makes a table or curves."""
-    if any(key in summary.records[-1] for key in ("table", "survival", "noised")):
+    """Say why a run has no score, and what would give one; "" of one from which none is expected."""
+    if not expects_scores(summary):
         return ""
     why, more = why_none(summary.job), ""
     hidden = why.startswith("withheld")

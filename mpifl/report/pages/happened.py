@@ -28,6 +28,7 @@ from mpifl.report.findings import (
 from mpifl.report.judging import NAMES, evaluates, ranked, scores, unscored
 from mpifl.report.observers import HELD_OUT, best_round, judged
 from mpifl.report.pages.trust_section import spent
+from mpifl.report.results import told_of_result
 from mpifl.report.runs import Held, Summary, alike_told, chance, one_class, units
 
 MOST_LEFT_OUT, MOST_MINDED, MOST_SUSPECTED = 20, 3, 10
@@ -45,6 +46,7 @@ def verdict(
         one
         for one in (
             diverged.told(summary, names),
+            *told_of_result(summary.records, names.many),
             _reached(summary),
             deepest_fall(summary),
             spent(summary),

@@ -32,6 +32,7 @@ from mpifl.report.pages.happened import happened, minded, missed_since, verdict
 from mpifl.report.pages.silos_section import silos
 from mpifl.report.pages.trust_section import trust
 from mpifl.report.pictures import coefficients
+from mpifl.report.results import read_alone
 from mpifl.report.runs import (
     PLAIN,
     Held,
@@ -83,7 +84,7 @@ def write_report(
 
     Args:
         out: The page; by default report.html in the run folder.
-        alone: A run of the same silos, each of which trained by itself.
+        alone: A run of the same silos, each of which trained by itself, or the folder of a baseline.
         scores: Files of `mpifl evaluate --json` for this run.
         plots: A folder for the charts of answers as files.
 
@@ -102,7 +103,7 @@ def write_report(
         return path
     summary = read_run(run)
     found = answered(summary, scores)
-    content = page(summary, alone=read_run(alone) if alone else None, found=found)
+    content = page(summary, alone=read_alone(alone) if alone else None, found=found)
     if plots is not None:
         spec = trained_on(summary, read_environment(run))
         plot_answers(found._replace(doubt=doubts(spec)), getattr(spec, "class_names", None) or (), plots)

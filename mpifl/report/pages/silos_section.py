@@ -37,7 +37,7 @@ from mpifl.report.findings import (
     silo_falls,
     suspected,
 )
-from mpifl.report.judging import NAMES, evaluates, ranked, scores, why_none
+from mpifl.report.judging import NAMES, evaluates, expects_scores, ranked, scores, why_none
 from mpifl.report.pages.happened import seen
 from mpifl.report.runs import TEST_ROWS, Held, Summary, chance, one_class, units
 from mpifl.run.folder import number
@@ -66,10 +66,10 @@ def silos(
     metric, found = summary.metric, scores(summary)
     if not found:
         why = why_none(summary.job, summary.main is not None, [of.out for of in held.values()])
-        return [Figure("Silos", f"{why[:1].upper()}{why[1:]}.", gain_unknown(summary), wide=True)], []
+        none = Figure("Silos", f"{why[:1].upper()}{why[1:]}.", gain_unknown(summary), wide=True)
+        return [none] * expects_scores(summary), []
     found |= {name: {} for name in seen(summary, names) if name not in found}
-    order = ranked(found, metric)
-    less = names.many - len(order)
+    order, less = ranked(found, metric), names.many - len(found)
     called = [name for name, _ in order[:MOST_ROWS]]
     rounds, values = _over_rounds(summary, called)
     out = {names[silo]: at for silo, at, _ in missed(summary.records)}

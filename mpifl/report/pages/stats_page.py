@@ -6,13 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpifl.common.pages import Figure, Table, charts, render, there
+from mpifl.report.results import histogram
 
 Told = Mapping[str, Any]
 
 
 def figures_of_stats(told: Told, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Figure]:
     """Return the table of who is in the data, as the run's record has it, and its histograms."""
-    drawn = [_drawn(one["name"], one["histogram"]) for one in told["variables"] if "histogram" in one]
+    drawn = [
+        histogram(one["name"], one["histogram"], one.get("since", ""))
+        for one in told["variables"]
+        if "histogram" in one
+    ]
     return [Figure("Table 1", "", [Table.of(heads, rows)], wide=True), *drawn]
 
 
@@ -27,13 +32,6 @@ def page_of_stats(
 def _page(title: str, words: str, said: Sequence[str], figures: Sequence[Figure]) -> str:
     more: dict[str, Any] = {"every": None, "broad": True, "folds": []}
     return render("compare.html", title=title, what=words, verdict=said, figures=figures, **more)
-
-
-def _drawn(name: str, histogram: Mapping[str, Sequence[Any]]) -> Figure:
-    """Draw how many rows lie between edges, below the first and above the last."""
-    edges, counts = [f"{edge:,.6g}" for edge in histogram["edges"]], histogram["counts"]
-    names = [f"< {edges[0]}", *edges]
-    return Figure(name, "", [charts.columns(counts, f"rows by {name}", max(counts), "bin", names=names)])
 
 
 def figures_of_survival(told: Told, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Figure]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mpifl.common import count_of
-from mpifl.common.pages import Figure, Said, Table
+from mpifl.common.pages import Block, Figure, Said, Table
 
 FIT_HEADS = ("column", "estimate", "error", "statistic", "p", "95 %: low", "high")
 REFERENCE = "reference"
@@ -84,8 +84,14 @@ def coefficients(records: Sequence[Mapping[str, Any]], doubt: str) -> Figure | N
     """Return the table of a fit on a page; None of a run that is none. See `said_of_fit` for the doubt."""
     if not (fit := fit_of(records)):
         return None
-    said = [one for one in (*said_of_fit(fit, doubt), unsettled(fit)) if one]
-    return Figure("Coefficients", "", [*map(Said, said), Table.of(fit_heads(fit), fit_rows(fit))], wide=True)
+    together = {key: of for key, of in fit.items() if key != "own_fits"}
+    said = [one for one in (*said_of_fit(together, doubt), unsettled(fit)) if one]
+    blocks: list[Block] = [*map(Said, said), Table.of(fit_heads(together), fit_rows(together))]
+    if "own_fits" in fit:  # a table of its own: beside the others its columns have no room
+        apart = [[row["name"], *_parted(row)] for row in fit["coefficients"] if "q" in row]
+        blocks += [Said(_said_of_silos(fit["own_fits"]))]
+        blocks += [Table.of([FIT_HEADS[0], *OF_SILOS], apart)] if apart else []
+    return Figure("Coefficients", "", blocks, wide=True)
 
 
 def _ratio(fit: Mapping[str, Any]) -> list[str]:
@@ -120,6 +126,8 @@ def _parted(row: Mapping[str, Any]) -> list[str]:
     return [f"{row['fixed']:.5g}", f"{row['q']:.3f}", p, f"{100 * row['i2']:.0f}%"]
 
 
-def _said_of_silos(own: Mapping[str, Sequence[str]]) -> str:
+def _said_of_silos(own: Mapping[str, Any]) -> str:
     what = f"fixed effect, Cochran's Q and I²: of the own fits of {count_of(len(own['silos']), 'silo')}"
-    return what + (f"; without a finite fit: {', '.join(own['left_out'])}" if own["left_out"] else "")
+    why = own.get("reasons", {})
+    none = ", ".join(f"{name} ({why[name]})" if name in why else name for name in own["left_out"])
+    return what + (f"; without a finite fit: {none}" if none else "")

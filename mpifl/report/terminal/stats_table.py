@@ -10,19 +10,22 @@ from typing import Any
 
 from mpifl.common import InputError, one_line
 from mpifl.report.pages import page_of_stats
+from mpifl.report.results import written
 from mpifl.report.runs import units
 from mpifl.report.terminal.noised_table import show_noised
 from mpifl.report.terminal.printed_table import print_table, record_last, told_last, write_table
 
 WITHHELD, FILE = "withheld", "tableone"
 DIGITS, MOST_DECIMALS = 3, 9
+OTHERS = "others"
+"""What stands for the numbers that are not told one by one."""
 MOST_NAMED = 8
 """Variables in a line."""
 MOST_SILOS = 6
 """Silos in the terminal; the files have more."""
 COLUMNS = (
     *("variable", "level", "silo", "count", "share", "missing", "mean", "deviation"),
-    *("q1", "median", "q3", "minimum", "maximum", "smd", "between", "withheld"),
+    *("q1", "median", "q3", "minimum", "maximum", "smd", "between", "withheld", "since"),
 )
 APART = ["SMD", "between silos"]
 Told = Mapping[str, Any]
@@ -58,8 +61,23 @@ def said_of(told: Told) -> list[str]:
     gaps = [one_line(one["name"]) for one in numbers if one.get("missing", 0) != 0]
     more = f" and {len(gaps) - MOST_NAMED:,} more" if len(gaps) > MOST_NAMED else ""
     filled = "Mean, SD and quartiles take in the values that filled gaps: of "
-    said = [few] * (told["least"] > 1) + [f"{filled}{', '.join(gaps[:MOST_NAMED])}{more}."] * bool(gaps)
+    said = (
+        _said_of_rows(told)
+        + [few] * (told["least"] > 1)
+        + [f"{filled}{', '.join(gaps[:MOST_NAMED])}{more}."] * bool(gaps)
+    )
     return said + [f"{parted}variance between silos."] * ("silos" in told)
+
+
+def _said_of_rows(told: Told) -> list[str]:
+    """Say whose rows the table counts, and how many were left out before."""
+    said, rows = list[str](), told["rows"]
+    if (groups := told.get("groups")) is not None:
+        said.append(f"The {rows:,} rows are of {groups:,} groups, such as patients. Figures count rows.")
+    if "left_out" in told:
+        many = "Some" if told["left_out"] is None else f"{told['left_out']:,}"
+        said.append(f"{many} further rows were left out before, since they lack values.")
+    return said
 
 
 def heads_of(told: Told) -> list[str]:
@@ -74,39 +92,54 @@ def rows_of(told: Told) -> Iterator[list[str]]:
     wide = len(heads_of(told)) - 2
     for one in told["variables"]:
         for name, cell, of in _lines(one):
-            yield [name, cell, *(_silos(of) or [""] * wide)]
+            yield [name, cell, *(_silos(of, one) or [""] * wide)]
 
 
 def _lines(one: Told) -> Iterator[tuple[str, str, Told]]:
     """Yield the name and the text of each line of a variable, and what silos tell of it."""
     name = one_line(one["name"])
     if one["kind"] == "numbers":
-        yield (f"{name}, mean (SD)", _mean(one), one) if "mean" in one else (name, WITHHELD, {})
+        yield (f"{name}, mean (SD)", _mean(one, one), one) if "mean" in one else (name, WITHHELD, {})
     else:
         yield f"{name}, n (%)", "" if one["levels"] else WITHHELD, one
-        yield from ((f"  {one_line(of['level'])}", _counted(of), of) for of in one["levels"])
+        yield from ((f"  {_level(of['level'], one)}", _counted(of), of) for of in one["levels"])
     if "quartiles" in one:
-        low, median, high = _told_to(one["quartiles"][2] - one["quartiles"][0], one["quartiles"])
+        low, median, high = _written(one, one["quartiles"][2] - one["quartiles"][0], one["quartiles"])
         yield "  median [quartiles]", f"{median} [{low}, {high}]", {}
     if "minimum" in one:
         ends = one["minimum"], one["maximum"]
-        yield "  minimum, maximum", ", ".join(_told_to(one["deviation"], ends)), {}
+        yield "  minimum, maximum", ", ".join(_written(one, one["deviation"], ends)), {}
     if "missing" in one:
         yield "  gaps that were filled", WITHHELD if one["missing"] is None else f"{one['missing']:,}", {}
 
 
-def _silos(of: Told) -> list[str]:
+def _silos(of: Told, variable: Told) -> list[str]:
     """Return what silos tell of a variable or a level, and how far they part; nothing where they do not."""
     if "silos" not in of:
         return []
-    means = [_share(silo["mean"]) if "level" in of else _mean(silo) for silo in of["silos"]]
+    means = [_share(silo["mean"]) if "level" in of else _mean(silo, variable) for silo in of["silos"]]
     smd = f"{of['smd']:.2f}" if "smd" in of else ""
     return [*means, smd, _share(of["between"]) if "between" in of else ""]
 
 
-def _mean(of: Told) -> str:
+def _mean(of: Told, variable: Told) -> str:
+    """Write a mean and a deviation of a variable, that of dates in days."""
     mean, deviation = _told_to(of["deviation"], (of["mean"], of["deviation"]))
+    if since := variable.get("since"):
+        return f"{written(of['mean'], since)} ({deviation} days)"
     return f"{mean} ({deviation})"
+
+
+def _written(variable: Told, spread: float, numbers: Sequence[float]) -> list[str]:
+    """Write numbers of a variable by their spread, dates as such."""
+    since = variable.get("since")
+    return [written(one, since) for one in numbers] if since else _told_to(spread, numbers)
+
+
+def _level(level: str, variable: Told) -> str:
+    """Write what few different numbers, or dates, are told of."""
+    since = variable.get("since")
+    return written(float(level), since) if since and level != OTHERS else one_line(level)
 
 
 def _counted(level: Told) -> str:
@@ -122,7 +155,7 @@ def _told_to(spread: float, numbers: Sequence[float]) -> list[str]:
     if not spread:
         return [f"{number:,.4g}" for number in numbers]
     decimals = min(max(DIGITS - 1 - math.floor(math.log10(spread)), 0), MOST_DECIMALS)
-    return [f"{number:,.{decimals}f}" for number in numbers]
+    return [f"{round(number, decimals) + 0.0:,.{decimals}f}" for number in numbers]  # no -0
 
 
 def as_csv(told: Told) -> str:

@@ -188,6 +188,7 @@ class Summaries:
         if self.rows < max(self.least, 2):
             return {"kind": "numbers", "withheld": True}
         told: Told = {"kind": "numbers", "withheld": False, **one.moments.in_unit(*unit)._asdict()}
+        told |= {"since": self.columns.since[nth]} if nth in self.columns.since else {}
         if one.found.whole:
             return self._values(nth, told)
         if self.rows < 4 * self.least:
@@ -212,9 +213,10 @@ class Summaries:
         cells = [
             {"level": level, "count": count, "share": count / one.count} for level, count in counts.items()
         ]
-        kept = {key: told[key] for key in ("mean", "deviation")}
+        kept: Told = {key: told[key] for key in ("mean", "deviation", "since") if key in told}
         if few:  # a filled gap may be one of these numbers
             kept = {"missing": None} if nth in self.columns.filled else {}
+            kept |= {"since": told["since"]} if "since" in told else {}
         return {"kind": "values", "levels": cells, "withheld": bool(few), **kept}
 
     def _histogram(self, nth: int) -> Told:

@@ -63,6 +63,7 @@ class FederationColumns:
         filled: How many missing values were filled, by column, where the shards know it.
         by_mean: The columns whose gaps get the mean of other rows, as far as the shards know it.
         classes: How many classes the outcome has; 0 if it is values.
+        since: The day that is 0, by column of dates.
     """
 
     names: Sequence[str]
@@ -72,6 +73,7 @@ class FederationColumns:
     filled: Mapping[int, int]
     by_mean: Collection[int]
     classes: int
+    since: Mapping[int, str]
 
     @classmethod
     def of(cls, spec: FederationSpec, algorithm: str) -> FederationColumns:
@@ -101,7 +103,8 @@ class FederationColumns:
             outcome = _values(y, label)
         units, filled = told_of(spec, features)
         by_mean = filled_by_mean(spec, features)
-        return cls([*features, *outcome], len(features), groups, units, filled, by_mean, classes=classes)
+        told = groups, units, filled, by_mean, classes
+        return cls([*features, *outcome], len(features), *told, since=dates_of(spec, features))
 
     def unit(self, column: int) -> Unit:
         """Return the unit of a column."""
@@ -152,6 +155,13 @@ def told_of(spec: AnySpec, names: Sequence[str]) -> tuple[dict[int, Unit], dict[
         if hows and all(isinstance(count, int) for count in hows.values()):
             filled[nth] = sum(hows.values())
     return units, filled
+
+
+def dates_of(spec: AnySpec, names: Sequence[str]) -> dict[int, str]:
+    """Return the day that is 0, as 2020-01-01, by column of dates."""
+    columns = _table(_encoded(spec).get("features"))
+    since = (_table(columns.get(name)).get("since") for name in names)
+    return {nth: one for nth, one in enumerate(since) if isinstance(one, str)}
 
 
 def filled_by_mean(spec: AnySpec, names: Sequence[str]) -> set[int]:

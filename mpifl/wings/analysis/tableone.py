@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +45,8 @@ class TableOne(ReleasedTable):
     _columns: FederationColumns = PrivateAttr()
     _silos: tuple[str, ...] = PrivateAttr(())
     _rows: tuple[int, ...] = PrivateAttr(())
+    _whose: dict[str, int | None] = PrivateAttr({})
+    """How many groups the rows are of, and how many rows the shards have left out, where they know it."""
 
     @property
     def tells_extremes(self) -> bool:
@@ -66,6 +68,19 @@ class TableOne(ReleasedTable):
             raise InputError(f"[algorithm] by_silo = true: {what}")
         found._silos = tuple(entry.name for entry in spec.silos)
         found._rows = tuple(sum(entry.examples.get(of, 0) for of in OWN_SPLITS) for entry in spec.silos)
+        found._whose = self._told_of_rows(spec, sum(found._rows))
+        return found
+
+    def _told_of_rows(self, spec: FederationSpec, rows: int) -> dict[str, int | None]:
+        """Return of how many groups the rows are, and how many were left out; None for a withheld count."""
+        groups = [entry.groups for entry in spec.silos if entry.groups is not None]
+        many = sum(sum(one.get(of, 0) for of in OWN_SPLITS) for one in groups)
+        known = len(groups) == len(spec.silos) > 0 and (rows == many or rows - many >= self.least)
+        dropped = spec.source.get("dropped")
+        lost = dropped.get("rows") if isinstance(dropped, Mapping) else None
+        found: dict[str, int | None] = {"groups": many} if known else {}
+        if isinstance(lost, int) and lost > 0:
+            found["left_out"] = lost if lost >= self.least else None
         return found
 
     def begin(self, server: Server) -> None:
@@ -110,7 +125,7 @@ class TableOne(ReleasedTable):
         histograms = dict(enumerate(zip(edges, bins.long().reshape(-1, BINS).tolist(), strict=True)))
         summaries = Summaries(self._columns, measured, histograms, rows, self.least, self.extremes)
         variables = summaries.table()
-        told = {"rows": rows, "least": self.least, "variables": variables}
+        told = {"rows": rows, **self._whose, "least": self.least, "variables": variables}
         if not self.by_silo:
             return told
         summaries.with_silos(variables, self._of_silos(cohort, measured), self._rows)

@@ -214,6 +214,10 @@ def test_a_fit_has_its_table_on_the_page_and_whole_figures_in_a_narrow_terminal(
     assert told in words
     assert "lr 0.1" not in words
     assert "mpifl baseline" not in words
+    said = (
+        "Logistic regression: 1 coefficient of 4 rows at 1 silo. The fit has converged. No coefficient has a"
+    )
+    assert said in words
     doubt = "errors, p and intervals take rows as independent; rows of one group are not"
     assert doubt not in words
     (entry,) = spec.silos
@@ -257,7 +261,8 @@ def test_the_table_of_who_is_in_the_data_stands_on_the_page_of_its_run(tmp_path)
     assert ">  median [quartiles]</th>" in text, "what is of a column stands below its name"
     assert "outcome, n (%)" in words
     assert ("no model is trained" in text, "saved model" in text) == (True, False)
-    assert "Silos There are no scores: no silo holds out examples" in words
+    assert "Table 1 describes 70 rows at 2 silos by " in words
+    assert "There are no scores" not in words, "and none are expected"
     assert "This is one run with seed" not in words, "of exact sums"
     check_whole(text)
 

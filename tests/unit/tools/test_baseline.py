@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -28,6 +29,8 @@ from mpifl.cli.baseline.baseline_words import cells, of_chance, outcome, record,
 from mpifl.cli.baseline.joined_shards import join_shards
 from mpifl.cli.baseline.judged_models import JudgedSilo
 from mpifl.cli.baseline.planned_runs import plan_of
+from mpifl.cli.baseline.which_figure import which_figures
+from mpifl.common import InputError
 from mpifl.data.shards import open_shard, read_federation, write_groups
 from mpifl.learning.metrics import ACCURACY, MetricInfo, computed, update_metrics
 from mpifl.learning.tasks.binary import Binary
@@ -36,7 +39,8 @@ from mpifl.learning.tasks.regression import Regression
 from mpifl.learning.tasks.survival import Survival
 from mpifl.report.judging import by_draws, drawn, evaluate_shards, paired
 from mpifl.report.judging.row_figures import RowFigures
-from mpifl.report.runs import chance, compare_runs, of_groups
+from mpifl.report.pages import write_report
+from mpifl.report.runs import Summary, chance, compare_runs, of_groups
 from mpifl.report.runs.chance import by_right_answers
 from mpifl.report.runs.silo_data import OF_GROUPS
 
@@ -237,6 +241,22 @@ def test_the_verdict_says_for_whom():
     assert [one["judged"] for one in record(of_errors)["silos"].values()][:2] == ["worse", "better"]
 
 
+def test_a_baseline_says_which_other_figures_the_page_of_its_federated_run_has(tmp_path):
+    """Of an AUROC all rows together, the mean by rows and the mean over silos are three figures."""
+    metric = MetricInfo(name="auroc", share=True)
+    silos = [replace(scored(name, 0.1, 0.5), federated=of) for name, of in (("a", 0.7), ("b", 0.6))]
+    whole = replace(scored("mean of silos by rows", 0.1, 0.5), federated=0.68)
+    found = Baseline(metric, "a test", silos, whole, mean=True)
+    last = {"round": 1, "silo_auroc_pooled": 0.69, "silo_auroc_mean": 0.65}
+    last["silos"] = {"a": {"auroc": 0.7}, "b": {"auroc": 0.6}}
+    told = " ".join(which_figures(found, Summary(tmp_path, [last], metric=metric)))
+    assert "has the mean over silos, each weighted by its test rows: 68.00% of the federated model." in told
+    ranked = "69.00%, all test rows as one set, so that rows of one silo are ranked against rows of another"
+    assert f"same model and rows: {ranked}; and 65.00%, the mean over silos, each counted once." in told
+    last["silos"]["b"]["auroc"] = 0.61
+    assert "65.00%" not in " ".join(which_figures(found, Summary(tmp_path, [last], metric=metric)))
+
+
 def test_a_silo_whose_rows_have_one_class_counts_by_accuracy_and_not_by_auroc(tmp_path):
     """Alone it has all 30 rows right by one answer; of the other two, the rarer class is another one."""
     task = Classification().for_federation(write_folder(tmp_path / "s", [4, 4], classes=2))
@@ -359,6 +379,18 @@ def test_a_baseline_of_three_silos_goes_on_and_says_the_same(job, tmp_path, monk
     page = (tmp_path / "b" / "baseline.html").read_text()
     check_whole(page)
     assert told["verdict"] in " ".join(Reader(page).text)
+    value = f"{told['all']['federated']:.2%}"
+    assert (
+        f"The row 'all rows' has all test rows as one set: {value} of the federated model." in told["figures"]
+    )
+    assert f"Which figure is which {' '.join(told['figures'])}" in " ".join(Reader(page).titles())
+    alone = Reader(write_report(tmp_path / "b" / "federated", alone=tmp_path / "b").read_text())
+    means = [f"{np.mean([one[of] for one in told['silos'].values()]):.2%}" for of in ("federated", "alone")]
+    helped = f"The silos' mean is {means[0]} with this model and {means[1]} with a model trained alone ("
+    assert helped in " ".join(alone.titles())
+    assert f"The baseline, of its own federated run: {told['verdict']}" in " ".join(alone.titles())
+    with pytest.raises(InputError, match=r"--alone b/federated: .* name the baseline's folder, b$"):
+        write_report(tmp_path / "b" / "federated", alone=Path("b/federated"))
     about = " · lr 0.1 · epochs 1 · batch size 10 · 3 rounds · "
     assert about in " ".join(Reader(page).text), "what was trained, how long and when"
     compare_runs([tmp_path / "b" / "federated", tmp_path / "b" / "pooled"])

@@ -15,6 +15,10 @@ from .newton_fit import (
 from .newton_step import (
     SETTLED as SETTLED,
 )
+from .no_fit import (
+    NoFit as NoFit,
+    Reason as Reason,
+)
 from .score_sums import (
     RowSums as RowSums,
     columns_of as columns_of,

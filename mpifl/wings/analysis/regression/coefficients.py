@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError
 from mpifl.wings.analysis.regression.families import OutcomeModel
+from mpifl.wings.analysis.regression.no_fit import NoFit, Reason
 
 LARGEST = 700.0
 """The largest exponent of a float."""
@@ -155,14 +155,15 @@ def inverted(information: Tensor, kept: Tensor, names: Sequence[str]) -> Tensor:
     """Return the inverse of the information over the kept columns, with zeros for the others, shape [p, p].
 
     Raises:
-        InputError: the information is not positive definite.
+        NoFit: the information is not positive definite.
     """
     places = kept.nonzero().flatten()
     part = information[places][:, places]
     scale = part.diag().clamp(min=torch.finfo(torch.float64).tiny).rsqrt()
     root, failed = torch.linalg.cholesky_ex(part * torch.outer(scale, scale))
     if int(failed):
-        raise InputError(separating(names[int(places[int(failed) - 1])]))
+        column = int(places[int(failed) - 1])
+        raise NoFit(separating(names[column]), Reason.SEPARATES, column)
     found = torch.zeros_like(information)
     found[places[:, None], places] = torch.cholesky_inverse(root) * torch.outer(scale, scale)
     return found

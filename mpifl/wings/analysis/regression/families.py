@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError
+from mpifl.wings.analysis.regression.no_fit import NoFit, Reason
 
 VECTOR = 64
 """Numbers to which a function's input is filled up. Then none of them is at an end, where libraries may round
@@ -85,7 +85,7 @@ class Family(OutcomeModel, ABC):
         """Return the intercept to begin from, where the outcome has a mean.
 
         Raises:
-            InputError: no intercept is finite, since all outcomes are the same.
+            NoFit: no intercept is finite, since all outcomes are the same.
         """
         return 0.0
 
@@ -130,7 +130,7 @@ class Binomial(Family):
     def start(self, mean: float) -> float:
         """Return 0, unless all outcomes are the same."""
         if mean in (0.0, 1.0):
-            raise InputError(f"all outcomes are the same, {mean:g}, so {NO_ESTIMATE}")
+            raise NoFit(f"all outcomes are the same, {mean:g}, so {NO_ESTIMATE}", Reason.ONE_OUTCOME)
         return 0.0
 
 
@@ -155,7 +155,7 @@ class Poisson(Family):
     def start(self, mean: float) -> float:
         """Return the logarithm of the mean: with centred columns, steps from there are not too long."""
         if mean == 0:
-            raise InputError(f"all counts are 0, so {NO_ESTIMATE}")
+            raise NoFit(f"all counts are 0, so {NO_ESTIMATE}", Reason.ONE_OUTCOME)
         return math.log(mean)
 
 

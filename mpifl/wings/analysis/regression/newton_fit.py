@@ -244,7 +244,7 @@ class NewtonFit(WholeSums):
             fits = SiloFits(*server.state["own"])
             for nth, figures in fits.figures(server.state["kept"].bool()).items():
                 beside[nth] = {**beside.get(nth, {}), **figures}
-            told["own_fits"] = fits.told(self._silos)
+            told["own_fits"] = fits.told(self._silos, fit.names)
         if float(server.state["grown"].max()) >= GROWN:
             told["separating"] = fit.names[int(server.state["grown"].argmax())]
         moments = moments_told(server.state, fit.names, self._deviations, self.given(len(fit.names)))

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError
 from mpifl.wings.analysis.regression.coefficients import inverted, separating
 from mpifl.wings.analysis.regression.families import OutcomeModel
+from mpifl.wings.analysis.regression.no_fit import NoFit, Reason
 from mpifl.wings.analysis.regression.score_sums import RowSums
 
 CERTAIN = 1e-6
@@ -80,12 +80,13 @@ class NewtonStep(NamedTuple):
             tops: Powers of two above the magnitudes of the columns without their means, shape [p].
 
         Raises:
-            InputError: one does not settle.
+            NoFit: one does not settle.
         """
         if not family.fixed_dispersion or ridge or before is None or self.decrement > SETTLED:
             return
         if (moving := self._moving(before, tops)).any():
-            raise InputError(separating(names[int(moving.long().argmax())]))
+            column = int(moving.long().argmax())
+            raise NoFit(separating(names[column]), Reason.SEPARATES, column)
 
 
 def newton_step(
@@ -110,14 +111,15 @@ def newton_step(
         names: The columns' names.
 
     Raises:
-        InputError: there are too few rows, or a coefficient or an error does not exist.
+        NoFit: there are too few rows, or a coefficient or an error does not exist.
     """
     information, score = sums.information + torch.diag(penalty), sums.score - penalty * beta
     if (free := sums.rows - int(kept.sum())) <= 0:
         what = f"{sums.rows} training examples for {len(beta)} coefficients"
-        raise InputError(f"{what}: errors need more examples than that; leave columns out")
+        raise NoFit(f"{what}: errors need more examples than that; leave columns out", Reason.FEW_ROWS)
     if not family.fixed_dispersion and not sums.squares:
-        raise InputError("the outcome is the same everywhere, or columns give it exactly: nothing is left")
+        what = "the outcome is the same everywhere, or columns give it exactly: nothing is left"
+        raise NoFit(what, Reason.ALL_TOLD)
     inverse = inverted(information, kept, names)
     step = inverted(information + damping * torch.eye(len(beta)), kept, names) @ score
     back = _uncentring(centre)
@@ -136,17 +138,18 @@ def check_finite(family: OutcomeModel, sums: RowSums, before: float | None, ridg
         before: The log-likelihood before the last step.
 
     Raises:
-        InputError: it has none.
+        NoFit: it has none.
     """
     if not family.fixed_dispersion or ridge:
         return
     weight = sums.rows if sums.weight is None else sums.weight
     if sums.likelihood > -CERTAIN * weight:
         what = "the columns tell every outcome, or all outcomes are the same, so no coefficient is finite"
-        raise InputError(f"{what}; leave out what separates them, or use [algorithm] ridge")
+        raise NoFit(f"{what}; leave out what separates them, or use [algorithm] ridge", Reason.ALL_TOLD)
     if before is not None and sums.likelihood < before - abs(before) / 2 - 1:
         what = f"the log-likelihood fell from {before:.6g} to {sums.likelihood:.6g}: steps are too long"
-        raise InputError(f"{what}; use [algorithm] ridge or damping, or leave out what separates outcomes")
+        told = f"{what}; use [algorithm] ridge or damping, or leave out what separates outcomes"
+        raise NoFit(told, Reason.UNSETTLED)
 
 
 def uncentred(beta: Tensor, centre: Tensor) -> Tensor:

@@ -13,14 +13,13 @@ from torch import Tensor
 from mpifl.common import InputError
 from mpifl.wings.analysis.regression.coefficients import independent
 from mpifl.wings.analysis.regression.newton_step import NewtonStep, uncentred
+from mpifl.wings.analysis.regression.no_fit import NoFit, Reason, words_of
 from mpifl.wings.analysis.regression.score_sums import RowSums
 from mpifl.wire import Mean
 
 MOST_STEPS = 60
 ALL_DIGITS = 1e-18
 """Newton's decrement below which another step changes no digit that is told."""
-NO_FIT = -1.0
-"""The error that a silo sends of each column if its fit is not finite."""
 
 
 class CoefficientSpread(NamedTuple):
@@ -59,7 +58,7 @@ class SiloFits:
 
     Attributes:
         estimates: float64 of shape [silos, p].
-        errors: Their standard errors; `NO_FIT` throughout for a silo without a finite fit.
+        errors: Their standard errors; below 0 throughout for a silo without a finite fit, see `Reason`.
     """
 
     estimates: Tensor
@@ -77,7 +76,7 @@ class SiloFits:
     @property
     def finite(self) -> Tensor:
         """Whether each silo has a fit, bool of shape [silos]."""
-        return (self.errors != NO_FIT).any(1)
+        return (self.errors >= 0).all(1)
 
     def figures(self, kept: Tensor) -> dict[int, dict[str, Any]]:
         """Return what is told of each fitted column, by its place.
@@ -94,13 +93,16 @@ class SiloFits:
                 found[nth] |= CoefficientSpread.of(estimates, errors)._asdict()
         return found
 
-    def told(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Return the names of the silos that have a finite fit, and of the others."""
-        both = list(zip(names, self.finite.tolist(), strict=True))
-        return {
+    def told(self, silos: Sequence[str], columns: Sequence[str]) -> dict[str, Any]:
+        """Return the names of the silos that have a finite fit, of the others, and why these have none."""
+        both = list(zip(silos, self.finite.tolist(), strict=True))
+        words = [words_of(*of, columns) for of in zip(self.estimates, self.errors, strict=True)]
+        why = {name: one for (name, there), one in zip(both, words, strict=True) if one and not there}
+        told = {
             "silos": [name for name, there in both if there],
             "left_out": [name for name, there in both if not there],
         }
+        return told | ({"reasons": why} if why else {})
 
 
 def own_fit(
@@ -122,10 +124,10 @@ def own_fit(
     p = len(kept)
     try:
         found = _settled(start(), sums_at, step_from, kept)
-    except InputError:
-        found = None
-    estimates = torch.zeros(p) if found is None else uncentred(found.beta, centre)
-    errors = torch.full((p,), NO_FIT) if found is None else found.errors.nan_to_num(0.0)
+        estimates, errors = uncentred(found.beta, centre), found.errors.nan_to_num(0.0)
+    except InputError as why:
+        none = why if isinstance(why, NoFit) else NoFit(str(why), Reason.UNTOLD)
+        estimates, errors = none.numbers(p)
     told = {"estimate": estimates.tolist(), "error": errors.tolist()}
     return {f"{kind}_{nth}": values[nth] for kind, values in told.items() for nth in range(p)}
 
@@ -135,18 +137,35 @@ def _settled(
     sums_at: Callable[[Tensor], RowSums],
     step_from: Callable[[RowSums, Tensor, Tensor | None], NewtonStep],
     kept: Tensor,
-) -> NewtonStep | None:
-    """Return the last step of the fit; None where it does not settle, or where a column that is fitted
-    follows here from others."""
+) -> NewtonStep:
+    """Return the last step of the fit.
+
+    Raises:
+        NoFit: it does not settle, or a column that is fitted follows here from others.
+    """
     before: Tensor | None = None
     for _ in range(MOST_STEPS):
         sums = sums_at(beta)
-        if before is None and not independent(sums.information[kept][:, kept]).all():
-            return None
+        if before is None:
+            _check_independent(sums, kept)
         found = step_from(sums, beta, before)
         if not math.isfinite(found.decrement):
-            return None
+            break
         if found.decrement <= ALL_DIGITS:
             return found
         beta, before = found.beta, found.step
-    return None
+    raise NoFit("coefficients do not settle", Reason.UNSETTLED)
+
+
+def _check_independent(sums: RowSums, kept: Tensor) -> None:
+    """Check that a silo's rows are more than its coefficients, and that no column follows from others.
+
+    Raises:
+        NoFit: they are too few, or one does.
+    """
+    if sums.rows <= int(kept.sum()):
+        raise NoFit("there are too few rows", Reason.FEW_ROWS)
+    places = kept.nonzero().flatten()
+    if not (free := independent(sums.information[kept][:, kept])).all():
+        column = int(places[int(free.long().argmin())])
+        raise NoFit("a column follows from others", Reason.FOLLOWS, column)

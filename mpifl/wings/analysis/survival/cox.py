@@ -17,8 +17,10 @@ from mpifl.learning.tasks import NO_EVENT, times_and_events
 from mpifl.silo import Silo
 from mpifl.wings.analysis import (
     NewtonFit,
+    NoFit,
     OutcomeModel,
     ProportionalHazards,
+    Reason,
     RowSums,
     columns_of,
     exact_products as exact,
@@ -239,7 +241,8 @@ def _check_events(events: float) -> None:
     """Check that there is an event.
 
     Raises:
-        InputError: there is none.
+        NoFit: there is none.
     """
     if not events:
-        raise InputError(f"{NO_EVENT}, so no coefficient is finite; take rows that have their event")
+        told = f"{NO_EVENT}, so no coefficient is finite; take rows that have their event"
+        raise NoFit(told, Reason.NO_EVENT)
