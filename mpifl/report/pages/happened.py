@@ -46,7 +46,7 @@ def verdict(
         one
         for one in (
             diverged.told(summary, names),
-            *told_of_result(summary.records, names.many),
+            *told_of_result(summary.records, names.many or len(held)),
             _reached(summary),
             deepest_fall(summary),
             spent(summary),

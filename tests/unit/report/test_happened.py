@@ -604,4 +604,6 @@ def test_the_page_of_curves_has_them_and_asks_for_no_score():
     assert (curves.title, groups.title) == ("Survival", "Groups")
     assert [row[0].text for row in groups.blocks[0].rows] == ["<b>", "few"]
     assert "is rounded up" in note.note
-    assert verdict(summary, Names([])) == []
+    first, median = verdict(summary, Names([]))
+    assert first == "Survival of 9 rows in 1 group, with 4 events. 1 group with few events is withheld."
+    assert median == "Median time: <b> 7 (95% interval not reached to not reached)."
