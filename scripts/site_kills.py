@@ -36,7 +36,6 @@ AT_SITES = (
     "silos have worked",
     "states are kept",
     "the answer is kept",
-    "a piece lies aside",
     "answer is sealed",
     "before answered is noted",
     "answered is noted",

@@ -247,45 +247,52 @@ def test_what_a_power_failure_leaves_on_the_link_is_written_whole_at_the_next_st
 
 @pytest.fixture
 def ready(tmp_path):
-    """A site that has sealed an answer of one piece, and what it notes when that leaves."""
-    ends, noted = TwoEnds(tmp_path), list[str]()
-    ends.site._leaves = lambda sealed, about: noted.append(sealed.sha256)
-    return ends, ends.site.seal(7, records()["answer"], vectors()), noted
+    """A coordinator that has sealed an ask of one piece."""
+    ends = TwoEnds(tmp_path)
+    return ends, ends.coordinator.seal(8, ask(), vectors())
 
 
-def test_before_a_letter_is_noted_no_reader_finds_any_of_it(ready):
-    """Its pieces lie aside, and nobody has its salt; putting it writes them no second time."""
-    ends, sealed, noted = ready
-    (aside,) = ends.up.iterdir()
+def test_a_piece_lies_aside_until_its_letter_is_put_and_is_not_written_twice(ready):
+    ends, sealed = ready
+    (aside,) = ends.down.iterdir()
     assert aside.name == f".{sealed.parts[0]}.partial"
-    assert ends.coordinator._link.names() == {}
+    assert ends.site._link.names() == {}
+    sealed = ends.coordinator.seal(8, ask(), vectors())  # in the place of the one before
+    (aside,) = ends.down.iterdir()
+    assert aside.name == f".{sealed.parts[0]}.partial"
     inode = aside.stat().st_ino
+    ends.coordinator.put(sealed)
+    assert (ends.down / sealed.parts[0]).stat().st_ino == inode
+    assert sorted(path.name for path in ends.down.iterdir()) == sorted(sealed.files)
+    assert ends.site.newest("ask").n == 8
+
+
+def test_no_byte_of_a_site_is_on_the_link_before_it_is_noted(tmp_path):
+    ends, noted = TwoEnds(tmp_path), list[str]()
+
+    def note(sealed, about):
+        assert [*ends.up.iterdir()] == []
+        if noted:
+            raise InputError("sent.jsonl: cannot be written")
+        noted.append(sealed.sha256)
+
+    ends.site._leaves = note
+    ends.up.mkdir(parents=True, exist_ok=True)
+    sealed = ends.site.seal(7, records()["answer"], vectors())
     ends.site.put(sealed)
     assert noted == [sealed.sha256]
-    assert (ends.up / sealed.parts[0]).stat().st_ino == inode
-    assert sorted(path.name for path in ends.up.iterdir()) == sorted(sealed.files)
     assert ends.coordinator.newest("answer").n == 7
-
-
-def test_what_is_sealed_and_does_not_leave_is_removed_from_the_link(ready):
-    ends, sealed, _ = ready
-
-    def refused(sealed, about):
-        raise InputError("sent.jsonl: cannot be written")
-
-    ends.site._leaves = refused
+    for path in ends.up.iterdir():
+        path.unlink()
     with pytest.raises(InputError):
-        ends.site.put(sealed)
+        ends.site.put(ends.site.seal(9, records()["answer"], vectors()))
     assert [*ends.up.iterdir()] == []
-    ends.site.seal(7, records()["answer"], vectors())
-    again = ends.site.seal(7, records()["answer"], vectors())  # in the place of the one before
-    assert [path.name for path in ends.up.iterdir()] == [f".{again.parts[0]}.partial"]
 
 
 @pytest.mark.parametrize("how", ["changed", "away", "another file"])
 def test_a_piece_that_someone_harms_before_it_is_put_comes_from_the_private_folder(ready, how):
-    ends, sealed, _ = ready
-    (aside,) = ends.up.iterdir()
+    ends, sealed = ready
+    (aside,) = ends.down.iterdir()
     whole = aside.read_bytes()
     if how == "changed":
         os.utime(aside, ns=(1, 1))  # clocks of file systems are coarse
@@ -294,9 +301,9 @@ def test_a_piece_that_someone_harms_before_it_is_put_comes_from_the_private_fold
         aside.unlink()
     if how == "another file":
         aside.write_bytes(bytes(len(whole)))
-    ends.site.put(sealed)
-    assert (ends.up / sealed.parts[0]).read_bytes() == whole
-    assert ends.coordinator.newest("answer").n == 7
+    ends.coordinator.put(sealed)
+    assert (ends.down / sealed.parts[0]).read_bytes() == whole
+    assert ends.site.newest("ask").n == 8
 
 
 def test_partial_files_of_a_killed_writer_are_removed_at_the_start(ends):

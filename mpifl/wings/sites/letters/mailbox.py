@@ -70,7 +70,8 @@ class Mailbox:
         post: Closes and opens; `post.other_key` is set by the first hello.
         link: Carries.
         outbox: A private folder of this mailbox alone, such as `runs/RUN/outbox`. It must exist.
-        leaves: Called before each letter leaves for the first time; an error keeps it from leaving.
+        leaves: Called before each letter leaves for the first time; an error keeps it from leaving. No byte
+            is on the link before. Without it, pieces are written there while they are in memory.
         say: Told lines for people: what is incomplete since 10 minutes, a second hello with another key.
     """
 
@@ -79,7 +80,7 @@ class Mailbox:
         post: Post,
         link: LetterLink,
         outbox: Path,
-        leaves: Leaves = lambda sealed, about: None,
+        leaves: Leaves | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.post = post
@@ -97,12 +98,12 @@ class Mailbox:
         Raises:
             InputError: number, record or vectors are beyond their bounds, or the outbox cannot be written.
         """
-        name = LetterName(n, record.kind)
+        name, stage = LetterName(n, record.kind), self._link.stage if self._leaves is None else None
         self._link.unstage()
         try:
             for path in sorted(self._files(name), key=lambda path: path.name != name.file):
                 path.unlink()  # the letter first: without it the pieces are none
-            sealed = self.post.close(n, record, vectors or {}, self._outbox, self._link.stage)
+            sealed = self.post.close(n, record, vectors or {}, self._outbox, stage)
             fsync_folder(self._outbox)
         except OSError as error:
             why = error.strerror or error
@@ -118,11 +119,8 @@ class Mailbox:
         Raises:
             InputError: the link cannot be written, or the letter was not noted.
         """
-        try:
+        if self._leaves is not None:
             self._leaves(sealed, about or {})
-        except Exception:
-            self._link.unstage()
-            raise
         self._put_files(sealed.name, sealed.files)
 
     def dispatch(self, n: int, record: LetterRecord, vectors: Mapping[str, Tensor] | None = None) -> Sealed:

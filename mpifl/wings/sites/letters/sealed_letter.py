@@ -61,10 +61,6 @@ Stage = Callable[[str, memoryview], None]
 """Takes a piece before it leaves: (name, content)."""
 
 
-def _nowhere(name: str, content: memoryview) -> None:
-    pass
-
-
 def most_bytes(name: str) -> int:
     """Return how long a file of a letter may be, at most; 0 for other names."""
     if (letter := letter_of(name)) is None:
@@ -171,7 +167,7 @@ class Post:
         record: LetterRecord,
         vectors: Mapping[str, Tensor],
         folder: Path,
-        stage: Stage = _nowhere,
+        stage: Stage | None = None,
     ) -> Sealed:
         """Close a letter into files of a folder.
 
@@ -295,7 +291,7 @@ class Post:
 
 
 def _writing(
-    cipher: Any, name: LetterName, folder: Path, stage: Stage
+    cipher: Any, name: LetterName, folder: Path, stage: Stage | None
 ) -> Callable[[int, int, list[memoryview]], str]:
     """Return what seals a piece, writes it to the folder and returns its digest; see `Post.close`."""
     scratch = Scratch()
@@ -304,7 +300,8 @@ def _writing(
         sealed = scratch.piece(length + TAG)
         cipher.encrypt_into(nonce_of(nth), spans[0] if len(spans) == 1 else b"".join(spans), None, sealed)
         found = hashlib.sha256(sealed).hexdigest()
-        stage(name.part(found), sealed)
+        if stage is not None:
+            stage(name.part(found), sealed)
         write_piece(folder / name.part(found), sealed)  # the disk writes while others are sealed
         return found
 
