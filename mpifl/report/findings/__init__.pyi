@@ -1,7 +1,7 @@
 from . import (
     diverged as diverged,
 )
-from .collapses import (
+from .collapse_events import (
     collapses as collapses,
     to_do as to_do,
     warnings_of as warnings_of,
@@ -16,7 +16,7 @@ from .diverged import (
     of_no_use as of_no_use,
     weak_answers as weak_answers,
 )
-from .falls import (
+from .fall_events import (
     MOST_NAMED as MOST_NAMED,
     all_drawn as all_drawn,
     asked as asked,
@@ -30,7 +30,20 @@ from .falls import (
     silo_falls as silo_falls,
     told_falls as told_falls,
 )
-from .gains import (
+from .left_out import (
+    missed as missed,
+    suspected as suspected,
+    together as together,
+)
+from .run_steps import (
+    lower_rate as lower_rate,
+    next_figure as next_figure,
+    next_of_run as next_of_run,
+)
+from .settings_steps import (
+    next_of_settings as next_of_settings,
+)
+from .silo_gains import (
     PAIRED as PAIRED,
     UNTOLD as UNTOLD,
     Gain as Gain,
@@ -42,17 +55,4 @@ from .gains import (
     held_against as held_against,
     values as values,
     without_alike as without_alike,
-)
-from .left_out import (
-    missed as missed,
-    suspected as suspected,
-    together as together,
-)
-from .next_of_run import (
-    lower_rate as lower_rate,
-    next_figure as next_figure,
-    next_of_run as next_of_run,
-)
-from .next_of_settings import (
-    next_of_settings as next_of_settings,
 )

@@ -14,7 +14,7 @@ from mpifl.cli import app
 from mpifl.common import tables
 from mpifl.data.shards import read_any
 from mpifl.report.findings import next_of_settings
-from mpifl.report.findings.next_of_settings import NONE_LEARNT
+from mpifl.report.findings.settings_steps import NONE_LEARNT
 from mpifl.report.pages.run_page import write_report
 from mpifl.report.runs import chance, member, read_run, standings_of
 from mpifl.report.runs.compared_files import Output

@@ -12,7 +12,7 @@ from unit.report.test_report_page import make_run, record, silos
 from mpifl.common import Names
 from mpifl.data.shards import labels_of
 from mpifl.learning.metrics import ACCURACY, MetricInfo
-from mpifl.report.findings.falls import silo_falls
+from mpifl.report.findings.fall_events import silo_falls
 from mpifl.report.pages.happened import events, verdict
 from mpifl.report.pages.run_figures import one_seed
 from mpifl.report.pages.run_page import write_report

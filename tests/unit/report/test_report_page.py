@@ -22,7 +22,7 @@ from mpifl.common.errors import InputError
 from mpifl.common.pages import charts, neighbours
 from mpifl.common.pages.glossary import WORDS
 from mpifl.learning.metrics import ACCURACY, MetricInfo
-from mpifl.report.findings.gains import Gain, gained, gains
+from mpifl.report.findings.silo_gains import Gain, gained, gains
 from mpifl.report.pages.comparison_page import compare_page
 from mpifl.report.pages.happened import verdict
 from mpifl.report.pages.run_figures import over_steps

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from mpifl.common import Names
 from mpifl.common.pages import NEXT
-from mpifl.report.findings.falls import DEEP, UNKNOWN, asked, falls
-from mpifl.report.findings.gains import values
+from mpifl.report.findings.fall_events import DEEP, UNKNOWN, asked, falls
 from mpifl.report.findings.left_out import missed, suspected
-from mpifl.report.findings.next_of_run import Advice
+from mpifl.report.findings.run_steps import Advice
+from mpifl.report.findings.silo_gains import values
 from mpifl.report.judging import NAMES
 from mpifl.report.runs import Held, Standing, Summary, chance, command_of, units
 from mpifl.run.folder import number, read_environment

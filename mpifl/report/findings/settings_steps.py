@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
-from mpifl.report.findings.next_of_run import MOST, Advice, how_to_tell
+from mpifl.report.findings.run_steps import MOST, Advice, how_to_tell
 from mpifl.report.runs import (
     SERVER,
     Rival,

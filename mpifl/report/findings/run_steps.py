@@ -11,9 +11,9 @@ from mpifl.common import Names
 from mpifl.common.pages import NEXT, Block, Figure, Fold, HowTo, Said
 from mpifl.data.shards import FederationSpec
 from mpifl.report.findings.diverged import Event, below_guessing, far_worse, some_not_finite
-from mpifl.report.findings.falls import MOST_NAMED, UNKNOWN, rises
-from mpifl.report.findings.gains import known_to_help
+from mpifl.report.findings.fall_events import MOST_NAMED, UNKNOWN, rises
 from mpifl.report.findings.left_out import suspected, together
+from mpifl.report.findings.silo_gains import known_to_help
 from mpifl.report.judging import NAMES, NONE_HELD_OUT, scores, why_none
 from mpifl.report.observers import best_round
 from mpifl.report.runs import (
