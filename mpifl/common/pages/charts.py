@@ -10,6 +10,7 @@ from typing import Any
 from mpifl.common.pages.neighbours import Points as Points, ends, medians, thinned
 from mpifl.common.pages.parts import Figure, Key, Mark, Place, Plot, SplitBars, bars
 from mpifl.common.pages.tick_names import across, numbered
+from mpifl.common.pages.time_axis import levels_of_times
 
 COLOURS = tuple(f"s{nth}" for nth in range(6))
 """Looks of things side by side, by rank."""
@@ -17,8 +18,6 @@ WIDE, HIGH = 1000, 200
 """The units of a drawing."""
 MOST_TOLD = 600
 """Places whose figures the program tells: of many, those where a line is lowest and highest."""
-CUT = 4
-"""A first value of more than so many times the highest of the others is cut."""
 PHONE = 18
 """Characters of marks below a drawing for which a phone has room; of more it shows every second one."""
 NOTHING = 1e-300
@@ -137,10 +136,9 @@ def lines(
         shown, band, note = _binned(shown, step, f"{note} Each point is the median of about {step} {along}s.")
     values = [[value for _, value in line.points if value is not None] for line in shown]
     if marked:
-        levels, tell = marked(max(map(highest, values)))
-        y = Scale(0, levels[-1])
-        first = write(values[0][0])
-        note += f" The first {along} took {first}, more than the axis shows." * (values[0][0] > y.high)
+        highs = [end for *_, end in band.points] if band else []
+        (levels, tell), more = levels_of_times(values, highs, marked, write, along)
+        y, note = Scale(0, levels[-1]), note + more
     else:
         edges = [edge for point in (band.points if band else ()) for edge in point[1:]]
         y, levels = levelled([*sum(values, edges), *covers, *([] if target is None else [target])], log)
@@ -182,12 +180,6 @@ def _keys(
     keys += [Key("band", band.name)] if band and band.points else []
     keys += [Key("target", "target", write(target))] if target is not None else []
     return keys + ([Key("under", under.name)] if under and under.said else [])
-
-
-def highest(values: Sequence[float]) -> float:
-    """Return what times are drawn up to: a first round, which loads libraries, would flatten the others."""
-    rest = max(values[1:], default=0.0)
-    return 1.25 * rest if len(values) > 4 and values[0] > CUT * rest > 0 else max(values)
 
 
 def _spans(marked: Sequence[float], x: Scale) -> str:

@@ -61,12 +61,14 @@ def warnings_of(found: Sequence[Collapse]) -> list[str]:
 
 
 def to_do(found: Sequence[Collapse]) -> list[Advice]:
-    """Return what to do about such silos."""
+    """Return what to do about the silos that warnings name."""
     if not found:
         return []
-    worst = found[0]
-    said = f"Choose another setting than {worst.setting} for silo {worst.silo}; its page says when it fell:"
-    return [(said, command_of("report", str(worst.run.run)))]
+    told = [f"{one.setting} for silo {one.silo}" for one in found[:MOST_TOLD]]
+    runs = dict.fromkeys(str(one.run.run) for one in found[:MOST_TOLD])
+    page = "its page says when it fell" if len(told) == 1 else "pages of these runs say when each fell"
+    said = f"Choose another setting than {', than '.join(told)}; {page}:"
+    return [(said, "\n".join(command_of("report", run) for run in runs))]
 
 
 def _means(one: Standing) -> dict[str, float]:

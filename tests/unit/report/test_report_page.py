@@ -623,6 +623,11 @@ def test_of_many_rounds_times_are_medians_between_the_lowest_and_the_highest():
     tops = [float(y) for y in re.findall(r" ([0-9.]+)", line)]
     assert (len(tops), min(tops) > 100) == (100, True), "a single slow round moves no median"
     assert " 20.00" in area, "but the range has it"
+    timed = {"most": 100, "write": "{:g} s".format, "marked": lambda top: ([0.0, top], str)}
+    drawn = charts.lines("t", [charts.Line("a", points)], **timed)
+    (line,) = [path for look, path in marks(drawn) if look.startswith("line")]
+    assert min(float(y) for y in re.findall(r" ([0-9.]+)", line)) >= 100, "the axis has the usual range"
+    assert drawn.note.endswith(" Some took up to 9 s, more than the axis shows.")
     assert charts.lines("t", [charts.Line("a", points[:100])], most=100).note == ""
 
 
